@@ -169,7 +169,7 @@ class Balancer:
         """Return the process ID of HAProxy's master."""
         process = self.balanced.haproxy.process
         if process is None:
-            raise BenchError(f"HAProxy has ended: {self.balanced.haproxy.said()[-500:]}")
+            raise BenchError(f"HAProxy has ended: {self.balanced.haproxy.log_text()[-500:]}")
         return process.pid
 
     def endpoints(self, addresses: Sequence[str], *, leaving: Sequence[str] = ()) -> None:

@@ -59,7 +59,7 @@ async def with_pod(balanced: Balanced) -> PodWithRequestIds:
 
 
 def lines(balanced: Balanced) -> list[Line]:
-    entries = [json.loads(line) for line in balanced.haproxy.said().splitlines() if line.startswith("{")]
+    entries = [json.loads(line) for line in balanced.haproxy.log_text().splitlines() if line.startswith("{")]
     assert all(TIME.fullmatch(line["time"]) for line in entries)
     return entries
 

@@ -137,7 +137,7 @@ async def test_a_client_with_a_key_is_admitted_and_pods_never_see_it(balanced: B
     assert isinstance(pod, PodWithHeaders)
     assert (pod.http_count, pod.grpc_count) == (3, 2)
     assert not {"authorization", "x-api-key"} & set(pod.header_names)
-    log = balanced.haproxy.said()
+    log = balanced.haproxy.log_text()
     clients = [json.loads(line)["client"] for line in log.splitlines() if line.startswith("{")]
     assert {name: clients.count(name) for name in ("alice", "bob")} == {"alice": 2, "bob": 3}
     for file in balanced.haproxy.directory.resolve().iterdir():

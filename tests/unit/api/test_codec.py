@@ -20,26 +20,26 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Whole:
+class Assembly:
     parts: tuple[Part, ...]
     main: Part | None = None
     share: float = 1.0
 
 
 PARTS = st.builds(Part, st.text(), st.lists(st.integers(), max_size=3).map(tuple))
-WHOLES = st.builds(Whole, st.lists(PARTS, max_size=3).map(tuple), st.none() | PARTS, st.floats(allow_nan=False))
+ASSEMBLIES = st.builds(Assembly, st.lists(PARTS, max_size=3).map(tuple), st.none() | PARTS, st.floats(allow_nan=False))
 
 
-@given(WHOLES)
-def test_a_document_is_its_dataclass_with_a_version(whole: Whole) -> None:
-    plain = json.dumps({"version": 3, **asdict(whole)}, separators=(",", ":"))
-    assert codec.encoded(whole, 3) == plain
-    assert codec.fields_of(plain, 3) == json.loads(json.dumps(asdict(whole)))
+@given(ASSEMBLIES)
+def test_a_document_is_its_dataclass_with_a_version(assembly: Assembly) -> None:
+    plain = json.dumps({"version": 3, **asdict(assembly)}, separators=(",", ":"))
+    assert codec.encoded(assembly, 3) == plain
+    assert codec.fields_of(plain, 3) == json.loads(json.dumps(asdict(assembly)))
 
 
 def test_keys_are_sorted_in_nested_objects_too() -> None:
-    found = codec.encoded(Whole((Part("b"),), Part("a")), 1, sort_keys=True, leave_out=frozenset({"share"}))
-    assert found == '{"main":{"name":"a","sizes":[]},"parts":[{"name":"b","sizes":[]}],"version":1}'
+    text = codec.encoded(Assembly((Part("b"),), Part("a")), 1, sort_keys=True, leave_out=frozenset({"share"}))
+    assert text == '{"main":{"name":"a","sizes":[]},"parts":[{"name":"b","sizes":[]}],"version":1}'
 
 
 def test_another_version_is_named() -> None:

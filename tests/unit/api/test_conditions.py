@@ -56,11 +56,11 @@ def test_a_condition_is_found_by_its_type() -> None:
 
 @pytest.mark.parametrize("length", [10, MESSAGE_LIMIT - 4, MESSAGE_LIMIT - 3, 5000])
 def test_the_end_of_a_message_is_not_what_is_cut(length: int) -> None:
-    made = ending("x" * length, "end")
+    message = ending("x" * length, "end")
 
-    assert made.endswith("end")
-    assert len(made) == min(length + 3, MESSAGE_LIMIT)
-    assert ("…" in made) == (length + 3 > MESSAGE_LIMIT)
+    assert message.endswith("end")
+    assert len(message) == min(length + 3, MESSAGE_LIMIT)
+    assert ("…" in message) == (length + 3 > MESSAGE_LIMIT)
 
 
 def test_each_type_has_its_reasons_and_only_rollouts_have_others() -> None:

@@ -96,11 +96,11 @@ def test_a_quantity_is_what_the_kubernetes_client_takes_it_for(number: str, suff
 @given(st.text("0123456789.+-eEinumkKMGTP", max_size=12))
 def test_a_text_is_a_bounded_quantity_or_refused(text: str) -> None:
     try:
-        found = quantity(text)
+        parsed = quantity(text)
     except ValueError:
         return
 
-    assert abs(found) < 2**63
+    assert abs(parsed) < 2**63
 
 
 @pytest.mark.parametrize(

@@ -39,11 +39,11 @@ def root() -> Path:
         if not (tree / "usr/sbin/haproxy").exists():
             prepare(cache)
             shutil.rmtree(tree, ignore_errors=True)
-            made = cache / "haproxy-trixie.part"
-            shutil.rmtree(made, ignore_errors=True)
-            command = ["mmdebstrap", "--quiet", "--variant=extract", "--include=haproxy", "trixie", str(made)]
+            partial = cache / "haproxy-trixie.part"
+            shutil.rmtree(partial, ignore_errors=True)
+            command = ["mmdebstrap", "--quiet", "--variant=extract", "--include=haproxy", "trixie", str(partial)]
             subprocess.run(command, check=True)
-            made.rename(tree)
+            partial.rename(tree)
         # `extract` runs no maintainer scripts, so the links of the merged /usr are missing.
         for name in ("lib", "lib64"):
             if not (tree / name).exists():
@@ -65,10 +65,10 @@ def check(text: str) -> str:
         file.flush()
         command = ["chroot", str(tree), "/usr/sbin/haproxy", "-c", "-f", "/tmp/" + Path(file.name).name]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-    said = [line for line in (done.stdout + done.stderr).splitlines() if "[ALERT]" in line or "[WARNING]" in line]
-    if done.returncode and not said:
-        said = [f"rc {done.returncode}: {done.stderr}"]
-    return "\n".join(said)
+    problems = [line for line in (done.stdout + done.stderr).splitlines() if "[ALERT]" in line or "[WARNING]" in line]
+    if done.returncode and not problems:
+        problems = [f"rc {done.returncode}: {done.stderr}"]
+    return "\n".join(problems)
 
 
 def _put(path: Path, text: str) -> None:
@@ -121,16 +121,16 @@ class Haproxy:
                 if other.recv(64):
                     return
             if self.process.poll() is not None:
-                raise RuntimeError(f"HAProxy ended: {self.said()}")
+                raise RuntimeError(f"HAProxy ended: {self.log_text()}")
             time.sleep(0.02)
-        raise RuntimeError(f"HAProxy does not listen: {self.said()}")
+        raise RuntimeError(f"HAProxy does not listen: {self.log_text()}")
 
-    def said(self) -> str:
+    def log_text(self) -> str:
         return (self.directory / "log").read_text()
 
     def worker_exits(self) -> int:
         """Return the number of workers that ended other than by a reload or a stop."""
-        return sum("exited with code" in line and "(Exit)" not in line for line in self.said().splitlines())
+        return sum("exited with code" in line and "(Exit)" not in line for line in self.log_text().splitlines())
 
     def workers(self) -> list[str]:
         """Return the process IDs of the workers: one, and those that are still ending after a reload."""
@@ -145,11 +145,11 @@ class Haproxy:
         """
         if self.process is None:
             return {}
-        found = {}
+        pss_kib = {}
         for pid in [str(self.process.pid), *self.workers()]:
             rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
-            found[pid] = next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
-        return found
+            pss_kib[pid] = next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
+        return pss_kib
 
     def kill(self) -> None:
         """Kill master and worker at once, as in a crash."""
@@ -176,10 +176,10 @@ def haproxy() -> Iterator[Haproxy]:
     # Use the same path inside and outside of the chroot, because both ends of a socket need the same name.
     directory = Path("/tmp") / inside.name
     directory.symlink_to(inside)
-    made = Haproxy(directory, tree)
+    server = Haproxy(directory, tree)
     try:
-        yield made
+        yield server
     finally:
-        made.close()
+        server.close()
         directory.unlink()
         shutil.rmtree(inside, ignore_errors=True)

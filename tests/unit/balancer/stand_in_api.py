@@ -36,7 +36,7 @@ def certificate(directory: Path, *, name: str = "halcyon", address: str = "127.0
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = dt.datetime.now(dt.UTC)
     names = x509.SubjectAlternativeName([x509.DNSName(name), x509.IPAddress(ipaddress.ip_address(address))])
-    made = (
+    signed = (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(subject)
@@ -48,7 +48,7 @@ def certificate(directory: Path, *, name: str = "halcyon", address: str = "127.0
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(key, hashes.SHA256())
     )
-    pem = made.public_bytes(serialization.Encoding.PEM).decode()
+    pem = signed.public_bytes(serialization.Encoding.PEM).decode()
     both = directory / f"{name}.pem"
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -102,15 +102,15 @@ class StandIn:
         self.version += 1
         kind = "MODIFIED" if name in self.objects.setdefault(path, {}) else "ADDED"
         labels = content.pop("labels", {})
-        made = {"metadata": {"name": name, "resourceVersion": str(self.version), "labels": labels}, **content}
-        self.objects[path][name] = made
-        self._change(path, {"type": kind, "object": made})
+        obj = {"metadata": {"name": name, "resourceVersion": str(self.version), "labels": labels}, **content}
+        self.objects[path][name] = obj
+        self._change(path, {"type": kind, "object": obj})
 
     def delete(self, path: str, name: str) -> None:
         self.version += 1
-        gone = self.objects[path].pop(name)
-        gone["metadata"]["resourceVersion"] = str(self.version)
-        self._change(path, {"type": "DELETED", "object": gone})
+        deleted = self.objects[path].pop(name)
+        deleted["metadata"]["resourceVersion"] = str(self.version)
+        self._change(path, {"type": "DELETED", "object": deleted})
 
     def _change(self, path: str, event: dict[str, Any]) -> None:
         self.past.setdefault(path, []).append((self.version, json.dumps(event).encode() + b"\n"))
@@ -161,12 +161,12 @@ class StandIn:
 
 def slice_of(service: str, pods: dict[str, str], **conditions: bool) -> dict[str, Any]:
     """Return an EndpointSlice with these pods (name -> address), as the API server writes it."""
-    told = {"ready": True, "serving": True, "terminating": False, **conditions}
+    state = {"ready": True, "serving": True, "terminating": False, **conditions}
     return {
         "labels": {"kubernetes.io/service-name": service},
         "addressType": "IPv4",
         "endpoints": [
-            {"addresses": [at], "conditions": told, "targetRef": {"kind": "Pod", "name": pod}, "nodeName": "n"}
+            {"addresses": [at], "conditions": state, "targetRef": {"kind": "Pod", "name": pod}, "nodeName": "n"}
             for pod, at in pods.items()
         ],
     }

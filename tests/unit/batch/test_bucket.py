@@ -38,7 +38,7 @@ def test_a_file_is_read_from_its_copy_with_its_digest(tmp_path: Path) -> None:
     obstore.put(store, "2026/rows.npz", (tmp_path / "rows.npz").read_bytes())
     data = opened(store, "s3://sets/2026/rows.npz", tmp_path / "copy")
     assert (data.format, data.total) == ("Npz", 3_000_000)
-    assert [one.value["x"].item() for one in data.read(2_999_998, 3_000_000)] == [2_999_998.0, 2_999_999.0]
+    assert [sample.value["x"].item() for sample in data.read(2_999_998, 3_000_000)] == [2_999_998.0, 2_999_999.0]
     assert data.digest == input_source.open_input(str(tmp_path / "rows.npz"), "").digest == data.digest_now()
 
 
@@ -47,8 +47,8 @@ def test_objects_below_a_folder_are_rows_without_markers_and_hidden_ones(tmp_pat
     for name in ("set/b/1.png", "set/a.png", "set/.git/x", "set/b", "set/c_$folder$", "setting/z.png"):
         obstore.put(store, name, b"" if name in {"set/b", "set/c_$folder$"} else b"x")
     data = opened(store, "s3://sets/set/", tmp_path)
-    assert [one.name for one in data.read(0, data.total)] == ["a.png", "b/1.png"]
-    assert all(Path(one.value).read_bytes() == b"x" for one in data.read(0, 2))
+    assert [sample.name for sample in data.read(0, data.total)] == ["a.png", "b/1.png"]
+    assert all(Path(sample.value).read_bytes() == b"x" for sample in data.read(0, 2))
 
 
 def test_a_change_in_the_bucket_has_another_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,18 +56,18 @@ def test_a_change_in_the_bucket_has_another_digest(tmp_path: Path, monkeypatch: 
     obstore.put(store, "rows.jsonl", b"1\n2\n")
     obstore.put(store, "set/a.json", b"1")
     data = [opened(store, "s3://sets/rows.jsonl", tmp_path), opened(store, "s3://sets/set", tmp_path)]
-    assert [one.is_unchanged() for one in data] == [True, True]
+    assert [data_set.is_unchanged() for data_set in data] == [True, True]
     obstore.put(store, "rows.jsonl", b"1\n3\n")
     obstore.put(store, "set/b.json", b"1")
-    assert [one.is_unchanged() for one in data] == [True, True]  # they were listed just now
+    assert [data_set.is_unchanged() for data_set in data] == [True, True]  # they were listed just now
     monkeypatch.setattr(input_source, "_CHECK_INTERVAL_S", 0.0)
-    assert [one.is_unchanged() for one in data] == [False, False]
-    assert [one.digest_now() == one.digest for one in data] == [False, False]
-    assert [one.value for one in data[0].read(0, 2)] == [b"1\n", b"2\n"]  # the rows are those of the copy
+    assert [data_set.is_unchanged() for data_set in data] == [False, False]
+    assert [data_set.digest_now() == data_set.digest for data_set in data] == [False, False]
+    assert [sample.value for sample in data[0].read(0, 2)] == [b"1\n", b"2\n"]  # the rows are those of the copy
 
 
 @pytest.mark.parametrize(
-    ("url", "limit_bytes", "reason", "said"),
+    ("url", "limit_bytes", "reason", "message"),
     [
         ("s3://sets/none", None, "InputUnreadable", "s3://sets/none doesn't exist: there is no such object, and none below"),
         ("s3://sets/rows.npz", 5, "InputTooLarge", "input.sizeLimit is"),
@@ -76,14 +76,14 @@ def test_a_change_in_the_bucket_has_another_digest(tmp_path: Path, monkeypatch: 
     ],
 )  # fmt: skip
 def test_an_unreadable_data_set_is_refused_by_its_uri(
-    tmp_path: Path, url: str, limit_bytes: int | None, reason: str, said: str
+    tmp_path: Path, url: str, limit_bytes: int | None, reason: str, message: str
 ) -> None:
     store = MemoryStore()
     obstore.put(store, "rows.npz", b"no archive")
     obstore.put(store, "rows.csv", b"1,2")
     with pytest.raises(BatchError) as caught:
         opened(store, url, tmp_path, limit_bytes=limit_bytes)
-    assert (caught.value.reason, said in str(caught.value)) == (reason, True), str(caught.value)
+    assert (caught.value.reason, message in str(caught.value)) == (reason, True), str(caught.value)
 
 
 def test_parts_of_two_runners_in_a_bucket_stay_those_of_the_first() -> None:
@@ -116,7 +116,7 @@ def test_a_folder_with_other_objects_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "kind", "reason", "said"),
+    ("error", "kind", "reason", "message"),
     [
         (exceptions.PermissionDeniedError("<Message>no</Message>"), BatchError, "OutputUnwritable",
          "spec.output.credentials must name a Secret with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"),
@@ -127,7 +127,7 @@ def test_a_folder_with_other_objects_is_refused() -> None:
     ],
 )  # fmt: skip
 def test_only_an_error_that_needs_a_user_ends_the_batch(
-    monkeypatch: pytest.MonkeyPatch, error: Exception, kind: type[Exception], reason: str, said: str
+    monkeypatch: pytest.MonkeyPatch, error: Exception, kind: type[Exception], reason: str, message: str
 ) -> None:
     def put(*_: Any, **__: Any) -> None:
         raise error
@@ -135,4 +135,4 @@ def test_only_an_error_that_needs_a_user_ends_the_batch(
     monkeypatch.setattr(obstore, "put", put)
     with pytest.raises(kind) as caught:
         bucket(MemoryStore(), "s3://out/night", AWS_SECRET_ACCESS_KEY="hidden-key-1").write("a", b"x")  # no real key
-    assert (getattr(caught.value, "reason", ""), said in str(caught.value)) == (reason, True), str(caught.value)
+    assert (getattr(caught.value, "reason", ""), message in str(caught.value)) == (reason, True), str(caught.value)

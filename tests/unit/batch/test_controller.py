@@ -35,16 +35,18 @@ class ApiServer(MemoryKube):
 
     @override
     async def apply(self, kind: Kind, obj: Object, *, subresource: str = "", manager: str = FIELD_MANAGER) -> Object:
-        where = (kind, obj["metadata"]["namespace"], obj["metadata"]["name"])
-        self._check(where, obj["metadata"])
-        there: Object = self.objects.get(where, {"metadata": {}})
-        return self._put(where, {**there, **obj, "metadata": {**there["metadata"], **obj["metadata"]}})
+        key = (kind, obj["metadata"]["namespace"], obj["metadata"]["name"])
+        self._check(key, obj["metadata"])
+        stored: Object = self.objects.get(key, {"metadata": {}})
+        return self._put(key, {**stored, **obj, "metadata": {**stored["metadata"], **obj["metadata"]}})
 
     @override
     async def list(
         self, kind: Kind, *, namespace: str = "", selector: str = "", metadata_only: bool = False
     ) -> tuple[list[Object], str]:
-        return [obj for (one, space, _), obj in self.objects.items() if (one, space) == (kind, namespace)], "1"
+        return [
+            obj for (stored_kind, space, _), obj in self.objects.items() if (stored_kind, space) == (kind, namespace)
+        ], "1"
 
 
 class Batch:
@@ -63,7 +65,7 @@ class Batch:
         """Return the reason and the message of the condition Complete, and the seconds until the next reconcile."""
         again_s = asyncio.run(self.controller._reconcile(KEY, None))  # type: ignore[arg-type]  # no pod to poll
         written = self.server.objects[kinds.BATCH_INFERENCE, "team", "night"]["status"]["conditions"]
-        (complete,) = [one for one in written if one["type"] == "Complete"]
+        (complete,) = [condition for condition in written if condition["type"] == "Complete"]
         return complete["reason"], complete["message"], again_s
 
 
@@ -91,12 +93,12 @@ def test_an_own_network_policy_is_updated_before_a_runner_is_made_again() -> Non
     server = ApiServer()
     batch = Batch(server, BatchSite("i", network=PEERS))
     batch.reconcile()
-    made = server.objects[POLICY]
+    policy = server.objects[POLICY]
     del server.objects[JOB]
-    server.objects[POLICY] = {**made, "spec": {"theirs": True}}
+    server.objects[POLICY] = {**policy, "spec": {"theirs": True}}
     batch.reconcile()
-    assert server.objects[POLICY]["spec"] == made["spec"]
-    assert server.objects[POLICY]["metadata"]["uid"] == made["metadata"]["uid"]
+    assert server.objects[POLICY]["spec"] == policy["spec"]
+    assert server.objects[POLICY]["metadata"]["uid"] == policy["metadata"]["uid"]
     assert JOB in server.objects
 
 
@@ -119,7 +121,7 @@ def test_an_own_job_that_is_not_cached_yet_is_no_conflict() -> None:
 
 
 @pytest.mark.parametrize(
-    ("site", "said"),
+    ("site", "expected"),
     [
         (
             BatchSite("i", policy=SitePolicy.model_validate({"models": {"secrets": ["models-*"]}})),
@@ -129,12 +131,12 @@ def test_an_own_job_that_is_not_cached_yet_is_no_conflict() -> None:
     ],
     ids=["policy", "own secret"],
 )
-def test_a_runner_mounts_no_api_keys_that_its_model_may_not_name(site: BatchSite, said: str) -> None:
+def test_a_runner_mounts_no_api_keys_that_its_model_may_not_name(site: BatchSite, expected: str) -> None:
     server = ApiServer()
     reason, message, _ = Batch(server, site, apiKeys={"secretName": "payroll"}).reconcile()
     assert JOB not in server.objects
     assert reason == "PolicyDenied"
-    assert said in message
+    assert expected in message
 
 
 def test_api_keys_that_the_site_policy_allows_are_mounted() -> None:
@@ -142,10 +144,10 @@ def test_api_keys_that_the_site_policy_allows_are_mounted() -> None:
     allowed = BatchSite("i", policy=SitePolicy.model_validate({"models": {"secrets": ["pay*"]}}))
     Batch(server, allowed, apiKeys={"secretName": "payroll"}).reconcile()
     exempt = SitePolicy.model_validate({"models": {"secrets": []}, "exemptNamespaces": ["team"]})
-    for made in (server, other := ApiServer()):
-        if made is other:
-            Batch(made, BatchSite("i", policy=exempt), apiKeys={"secretName": "payroll"}).reconcile()
-        volumes = made.objects[JOB]["spec"]["template"]["spec"]["volumes"]
+    for api_server in (server, other := ApiServer()):
+        if api_server is other:
+            Batch(api_server, BatchSite("i", policy=exempt), apiKeys={"secretName": "payroll"}).reconcile()
+        volumes = api_server.objects[JOB]["spec"]["template"]["spec"]["volumes"]
         assert {"name": "api-keys", "secret": {"secretName": "payroll"}} in volumes
 
 

@@ -20,10 +20,10 @@ def _finished(path: Path, text: str) -> Any:
     path.write_text(text)
     functions = Functions("", f"{path}:finish", BatchModel((), is_batched=True), 1)
     try:
-        (made,) = asyncio.run(functions.finish([{"y": np.ones((1, 3), np.float32)}]))
+        (result,) = asyncio.run(functions.finish([{"y": np.ones((1, 3), np.float32)}]))
     finally:
         functions.close()
-    return plain(made) if isinstance(made, Mapping) else made
+    return plain(result) if isinstance(result, Mapping) else result
 
 
 @pytest.mark.parametrize(

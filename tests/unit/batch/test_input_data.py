@@ -24,16 +24,16 @@ def test_arrays_of_an_archive_are_read_by_rows(tmp_path: Path, save: object) -> 
     save(path, x=x, y=y)  # type: ignore[operator]  # one of two functions of NumPy
     data = open_input(str(path), "")
     rows = data.read(4, 7)
-    assert (data.total, [one.row for one in rows]) == (10, [4, 5, 6])
-    assert [one.value["x"].tolist() for one in rows] == x[4:7].tolist()
-    assert [one.value["y"].tolist() for one in rows] == y[4:7].tolist()
+    assert (data.total, [sample.row for sample in rows]) == (10, [4, 5, 6])
+    assert [sample.value["x"].tolist() for sample in rows] == x[4:7].tolist()
+    assert [sample.value["y"].tolist() for sample in rows] == y[4:7].tolist()
 
 
 def test_lines_are_rows_without_the_blank_ones(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b'{"x": 1}\n\n  \r\n[2]\nno json')
     data = open_input(str(path), "")
-    assert [(one.row, one.value) for one in data.read(0, data.total)] == [
+    assert [(sample.row, sample.value) for sample in data.read(0, data.total)] == [
         (0, b'{"x": 1}\n'),
         (1, b"[2]\n"),
         (2, b"no json"),
@@ -46,14 +46,14 @@ def test_files_of_a_folder_are_rows_in_order_of_their_paths(tmp_path: Path) -> N
     for name in ("b/1.png", "a.png", "c.png", ".hidden", ".git/x"):
         (tmp_path / name).write_text("x")
     data = open_input(str(tmp_path), "")
-    assert [(one.name, one.value) for one in data.read(0, 3)] == [
+    assert [(sample.name, sample.value) for sample in data.read(0, 3)] == [
         (name, str(tmp_path / name)) for name in ("a.png", "b/1.png", "c.png")
     ]
 
 
 def test_a_subfolder_that_cannot_be_read_is_refused_by_name() -> None:
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory() as directory:
+        folder = Path(directory)
         (folder / "a.png").write_text("x")
         (folder / "b").mkdir(mode=0o000)
         folder.chmod(0o755)
@@ -100,10 +100,10 @@ def test_a_change_while_a_data_set_is_open_is_noticed(tmp_path: Path) -> None:
     for path in (file, member):
         path.write_text("1\n")
     opened = [open_input(str(path), "") for path in (file, tmp_path / "folder")]
-    assert [one.is_unchanged() for one in opened] == [True, True]
+    assert [data_set.is_unchanged() for data_set in opened] == [True, True]
     for path in (file, member):
         os.utime(path, ns=(1, 1))
-    assert [one.is_unchanged() for one in opened] == [False, False]
+    assert [data_set.is_unchanged() for data_set in opened] == [False, False]
 
 
 def test_a_large_folder_is_checked_by_the_files_of_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +136,7 @@ def test_a_large_folder_is_checked_by_the_files_of_a_part(tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "reason", "said"),
+    ("name", "content", "reason", "message"),
     [
         ("none.npz", None, "InputUnreadable", "none.npz can't be read: No such file or directory"),
         ("rows.csv", b"1,2", "InputUnreadable", "unknown by its name; use .npz, .npy, .jsonl, .parquet or a folder"),
@@ -145,17 +145,17 @@ def test_a_large_folder_is_checked_by_the_files_of_a_part(tmp_path: Path, monkey
     ],
 )
 def test_an_unreadable_data_set_is_refused(
-    tmp_path: Path, name: str, content: bytes | None, reason: str, said: str
+    tmp_path: Path, name: str, content: bytes | None, reason: str, message: str
 ) -> None:
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(BatchError) as caught:
         open_input(str(tmp_path / name), "")
-    assert (caught.value.reason, said in str(caught.value)) == (reason, True), str(caught.value)
+    assert (caught.value.reason, message in str(caught.value)) == (reason, True), str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("name", "format_", "said"),
+    ("name", "format_", "message"),
     [
         ("pipe.npz", "", "pipe.npz is no file, and its format is Npz"),
         ("pipe.npz", "Jsonl", "pipe.npz is no file, and its format is Jsonl"),
@@ -165,14 +165,14 @@ def test_an_unreadable_data_set_is_refused(
         ("rows.npz", "Folder", "rows.npz is a file, and input.format is Folder"),
     ],
 )
-def test_a_data_set_that_is_no_file_is_refused(tmp_path: Path, name: str, format_: str, said: str) -> None:
+def test_a_data_set_that_is_no_file_is_refused(tmp_path: Path, name: str, format_: str, message: str) -> None:
     (tmp_path / "folder").mkdir()
     for pipe in ("pipe.npz", "folder/pipe"):
         os.mkfifo(tmp_path / pipe)
     np.savez(tmp_path / "rows.npz", x=np.zeros(3))
     with pytest.raises(BatchError) as caught:
         open_input(str(tmp_path / name), format_)
-    assert (caught.value.reason, said in str(caught.value)) == ("InputUnreadable", True), str(caught.value)
+    assert (caught.value.reason, message in str(caught.value)) == ("InputUnreadable", True), str(caught.value)
 
 
 def test_arrays_of_different_lengths_are_refused_with_both(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_pickled_objects_are_refused(tmp_path: Path) -> None:
 def recipe(source: str, output: str) -> BatchRecipe:
     places = {"input": source, "output": output}
     buckets: dict[str, Any] = {f"{name}_bucket": BatchBucket(url=url) for name, url in places.items() if "://" in url}
-    given: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "owner": "u",
         "name": "b",
         "model": "m",
@@ -198,7 +198,7 @@ def recipe(source: str, output: str) -> BatchRecipe:
         "input_format": "",
         "output_format": "",
     }
-    return BatchRecipe(**given | places | buckets)
+    return BatchRecipe(**defaults | places | buckets)
 
 
 async def test_results_in_the_folder_of_the_rows_are_refused(tmp_path: Path) -> None:
@@ -227,9 +227,9 @@ async def test_results_in_the_folder_of_the_rows_are_refused(tmp_path: Path) -> 
     ],
 )
 def test_results_are_beside_the_rows_in_a_bucket(tmp_path: Path, source: str, output: str, *, is_refused: bool) -> None:
-    made = recipe(source.format(folder=tmp_path), output.format(folder=tmp_path))
+    batch_recipe = recipe(source.format(folder=tmp_path), output.format(folder=tmp_path))
     if is_refused:
         with pytest.raises(BatchError, match="so the results would be rows"):
-            check_output_place(made)
+            check_output_place(batch_recipe)
     else:
-        check_output_place(made)
+        check_output_place(batch_recipe)

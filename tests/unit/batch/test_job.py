@@ -29,7 +29,7 @@ def spec(**others: Any) -> dict[str, Any]:
     } | others
 
 
-def made(site: BatchSite = SITE, model: ServedModel = MODEL, **others: Any) -> dict[str, Any]:
+def runner_job(site: BatchSite = SITE, model: ServedModel = MODEL, **others: Any) -> dict[str, Any]:
     return job(BATCH, parse(spec(**others)), model, site)
 
 
@@ -38,7 +38,7 @@ def pod(document: dict[str, Any]) -> Any:
 
 
 def test_a_runner_complies_with_the_restricted_standard_and_has_no_token() -> None:
-    built = pod(made())
+    built = pod(runner_job())
     container = built["containers"][0]
     assert built["automountServiceAccountToken"] is False
     assert built["nodeSelector"] == {"kubernetes.io/os": "linux"}
@@ -51,19 +51,19 @@ def test_a_runner_complies_with_the_restricted_standard_and_has_no_token() -> No
         "/tmp",
         "/data/output",
     }
-    assert "runAsUser" not in pod(made(BatchSite("i", fixed_user_ids=False)))["securityContext"]
+    assert "runAsUser" not in pod(runner_job(BatchSite("i", fixed_user_ids=False)))["securityContext"]
 
 
 @pytest.mark.parametrize(("limit", "cpu", "expected"), [("", "1", None), ("2", "1", "2"), ("500m", "2", "2")])
 def test_runner_has_the_cpu_limit_of_the_site_or_its_request(limit: str, cpu: str, expected: str | None) -> None:
-    resources = pod(made(BatchSite("i", cpu_limit=limit), cpu=cpu))["containers"][0]["resources"]
+    resources = pod(runner_job(BatchSite("i", cpu_limit=limit), cpu=cpu))["containers"][0]["resources"]
     assert resources["limits"].get("cpu") == expected
     assert resources["requests"]["cpu"] == cpu
 
 
 def test_a_recipe_has_what_the_spec_and_the_model_say() -> None:
     hooks = {"configMap": "night-hooks", "prepare": "hooks.py:prepare"}
-    built = pod(made(hooks=hooks, gentle=True, maxFailures=3, rowsPerRequest=4, workers=2))
+    built = pod(runner_job(hooks=hooks, gentle=True, maxFailures=3, rowsPerRequest=4, workers=2))
     recipe = BatchRecipe.from_json(built["containers"][0]["args"][0])
     assert vars(recipe) == {
         "owner": "u-1", "name": "night", "model": "Digits", "url": "http://digits:8000",
@@ -72,7 +72,7 @@ def test_a_recipe_has_what_the_spec_and_the_model_say() -> None:
         "rows_per_part": None, "max_failures": 3, "gentle": True, "workers": 2, "api_key_file": "/etc/halcyon/api-keys",
         "input_bucket": None, "output_bucket": None,
     }  # fmt: skip
-    assert {one["name"]: one for one in built["volumes"]}["hooks"] == {
+    assert {volume["name"]: volume for volume in built["volumes"]}["hooks"] == {
         "name": "hooks",
         "configMap": {"name": "night-hooks"},
     }
@@ -81,7 +81,7 @@ def test_a_recipe_has_what_the_spec_and_the_model_say() -> None:
 def test_a_runner_of_buckets_mounts_their_secrets_and_no_claim() -> None:
     identity = {"aws": {"roleARN": "arn:aws:iam::123456789012:role/batches"}}
     built = pod(
-        made(
+        runner_job(
             BatchSite("i", downloads=SiteDownloads(proxy="http://proxy.example.com:3128", ca_config_map="cas")),
             input={"uri": "s3://sets/2026/rows.npz", "credentials": {"secretName": "reader"}, "region": "eu-1"},
             output={"uri": "s3://results/night", "credentials": {"identity": identity}},
@@ -97,20 +97,24 @@ def test_a_runner_of_buckets_mounts_their_secrets_and_no_claim() -> None:
         proxy="http://proxy.example.com:3128",
         ca="/halcyon/input/ca/ca.crt",
     )
-    given = recipe.output_bucket
-    assert given is not None
-    assert (given.url, given.token, given.limit_bytes) == ("s3://results/night", "/halcyon/output/identity/token", None)
-    assert StoreIdentity.from_json(given.identity or "").name == "arn:aws:iam::123456789012:role/batches"
-    volumes = {one["name"]: one for one in built["volumes"]}
+    bucket = recipe.output_bucket
+    assert bucket is not None
+    assert (bucket.url, bucket.token, bucket.limit_bytes) == (
+        "s3://results/night",
+        "/halcyon/output/identity/token",
+        None,
+    )
+    assert StoreIdentity.from_json(bucket.identity or "").name == "arn:aws:iam::123456789012:role/batches"
+    volumes = {volume["name"]: volume for volume in built["volumes"]}
     assert volumes["input-credentials"]["secret"] == {"secretName": "reader"}
     assert volumes["copy"]["emptyDir"] == {"sizeLimit": "20Gi"}
-    assert not any("persistentVolumeClaim" in one for one in built["volumes"])
-    mounts = {one["mountPath"]: one for one in built["containers"][0]["volumeMounts"]}
+    assert not any("persistentVolumeClaim" in volume for volume in built["volumes"])
+    mounts = {mount["mountPath"]: mount for mount in built["containers"][0]["volumeMounts"]}
     assert mounts.keys() == {
         "/tmp", "/etc/halcyon/api-keys", "/data/input", "/halcyon/input/credentials", "/halcyon/input/ca",
         "/halcyon/output/identity", "/halcyon/output/ca",
     }  # fmt: skip
-    assert {one["name"] for one in built["volumes"]} == {one["name"] for one in mounts.values()}
+    assert {volume["name"] for volume in built["volumes"]} == {mount["name"] for mount in mounts.values()}
     assert (built["serviceAccountName"], built["automountServiceAccountToken"]) == ("batches", False)
 
 
@@ -124,11 +128,11 @@ def test_the_network_policy_reaches_the_servers_of_buckets_at_their_ports() -> N
     )
     rule = network_policy(BATCH, buckets, SITE, peers)["spec"]["egress"][-1]
     assert rule["to"] == [{"ipBlock": {"cidr": "10.0.0.0/8"}}]
-    assert [one["port"] for one in rule["ports"]] == [443, 9000]
+    assert [port["port"] for port in rule["ports"]] == [443, 9000]
 
 
 @pytest.mark.parametrize(
-    ("policy", "changed", "said"),
+    ("policy", "changed", "message"),
     [
         ({"models": {"endpoints": ["https://a.example.com"]}}, {"endpoint": "https://b.example.com"},
          "spec.input.endpoint or credentials.identity.endpoint is https://b.example.com, which this site does not allow"),
@@ -138,34 +142,41 @@ def test_the_network_policy_reaches_the_servers_of_buckets_at_their_ports() -> N
     ],
 )  # fmt: skip
 def test_a_bucket_outside_the_limits_of_the_site_is_refused(
-    policy: dict[str, Any], changed: dict[str, Any], said: str
+    policy: dict[str, Any], changed: dict[str, Any], message: str
 ) -> None:
     site = SitePolicy.model_validate(policy)
-    asked = parse(spec(input={"uri": "s3://sets/rows.npz"} | changed))
-    assert said in refusal(asked, "team", site)
+    batch_spec = parse(spec(input={"uri": "s3://sets/rows.npz"} | changed))
+    assert message in refusal(batch_spec, "team", site)
     assert not refusal(parse(spec()), "team", site)
     exempt = SitePolicy.model_validate({**policy, "exemptNamespaces": ["team"]})
-    assert not refusal(asked, "team", exempt)
+    assert not refusal(batch_spec, "team", exempt)
 
 
 def test_the_secret_of_the_operator_is_refused_even_without_a_policy() -> None:
-    asked = parse(spec(output={"uri": "s3://results/night", "credentials": {"secretName": "halcyon-tls"}}))
-    said = "spec.output.credentials.secretName is halcyon-tls, the Secret with the operator's private key"
-    assert said in refusal(asked, "halcyon-system", SitePolicy(), "halcyon-system/halcyon-tls")
-    assert not refusal(asked, "team", SitePolicy(), "halcyon-system/halcyon-tls")
+    batch_spec = parse(spec(output={"uri": "s3://results/night", "credentials": {"secretName": "halcyon-tls"}}))
+    message = "spec.output.credentials.secretName is halcyon-tls, the Secret with the operator's private key"
+    assert message in refusal(batch_spec, "halcyon-system", SitePolicy(), "halcyon-system/halcyon-tls")
+    assert not refusal(batch_spec, "team", SitePolicy(), "halcyon-system/halcyon-tls")
 
 
 def test_another_service_account_needs_the_leave_of_the_site() -> None:
-    asked = parse(spec(serviceAccountName="admin"))
-    assert "spec.serviceAccountName is admin, which this site does not allow" in refusal(asked, "team", SitePolicy())
+    batch_spec = parse(spec(serviceAccountName="admin"))
+    assert "spec.serviceAccountName is admin, which this site does not allow" in refusal(
+        batch_spec, "team", SitePolicy()
+    )
     allowed = SitePolicy.model_validate({"pods": {"serviceAccounts": ["admin"]}})
-    assert not refusal(asked, "team", allowed)
+    assert not refusal(batch_spec, "team", allowed)
 
 
 def test_one_claim_for_input_and_output_is_one_volume() -> None:
-    both = made(output={"persistentVolumeClaim": {"claimName": "sets", "path": "night"}})
-    assert [one["name"] for one in pod(both)["volumes"]] == ["tmp", "input", "api-keys"]
-    assert [one["name"] for one in pod(both)["containers"][0]["volumeMounts"]] == ["tmp", "input", "input", "api-keys"]
+    both = runner_job(output={"persistentVolumeClaim": {"claimName": "sets", "path": "night"}})
+    assert [volume["name"] for volume in pod(both)["volumes"]] == ["tmp", "input", "api-keys"]
+    assert [mount["name"] for mount in pod(both)["containers"][0]["volumeMounts"]] == [
+        "tmp",
+        "input",
+        "input",
+        "api-keys",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -181,17 +192,17 @@ def test_one_claim_for_input_and_output_is_one_volume() -> None:
     ],
 )
 def test_a_change_of_what_a_runner_does_replaces_its_job(changed: dict[str, Any], *, is_replaced: bool) -> None:
-    digests = [one["metadata"]["annotations"][SPEC_ANNOTATION] for one in (made(), made(**changed))]
+    digests = [runner["metadata"]["annotations"][SPEC_ANNOTATION] for runner in (runner_job(), runner_job(**changed))]
     assert (digests[0] != digests[1]) is is_replaced
 
 
 def test_another_image_of_the_site_leaves_a_job_alone() -> None:
-    digests = [made(BatchSite(image))["metadata"]["annotations"][SPEC_ANNOTATION] for image in ("a", "b")]
+    digests = [runner_job(BatchSite(image))["metadata"]["annotations"][SPEC_ANNOTATION] for image in ("a", "b")]
     assert digests[0] == digests[1]
 
 
 def test_a_final_failure_ends_the_job_and_a_lost_node_doesnt() -> None:
-    final, lost = made()["spec"]["podFailurePolicy"]["rules"]
+    final, lost = runner_job()["spec"]["podFailurePolicy"]["rules"]
     assert (final["action"], final["onExitCodes"]["values"]) == ("FailJob", [2])
     assert (lost["action"], lost["onPodConditions"][0]["type"]) == ("Ignore", "DisruptionTarget")
 
@@ -206,7 +217,7 @@ def test_the_network_policy_admits_the_operator_and_reaches_the_model() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         ({"modelDeployment": "other/digits"}, "spec.modelDeployment"),
         ({"hooks": {"configMap": "h"}}, "spec.hooks has neither prepare nor finish"),
@@ -240,7 +251,7 @@ def test_the_network_policy_admits_the_operator_and_reaches_the_model() -> None:
         ),
     ],
 )
-def test_an_invalid_spec_is_refused_with_the_field(changed: dict[str, Any], said: str) -> None:
+def test_an_invalid_spec_is_refused_with_the_field(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=r"spec\.") as caught:
         parse(json.loads(json.dumps(spec(**changed))))
-    assert said in str(caught.value)
+    assert message in str(caught.value)

@@ -32,9 +32,9 @@ class Applied(MemoryKube):
 
     @override
     async def apply(self, kind: Kind, obj: Object, *, subresource: str = "", manager: str = FIELD_MANAGER) -> Object:
-        where = (kind, obj["metadata"]["namespace"], obj["metadata"]["name"])
-        there: Object = self.objects.get(where, {"metadata": {}})
-        return self._put(where, {**there, **obj, "metadata": {**there["metadata"], **obj["metadata"]}})
+        key = (kind, obj["metadata"]["namespace"], obj["metadata"]["name"])
+        stored: Object = self.objects.get(key, {"metadata": {}})
+        return self._put(key, {**stored, **obj, "metadata": {**stored["metadata"], **obj["metadata"]}})
 
 
 class Night:
@@ -47,18 +47,18 @@ class Night:
         self.request(**others)
 
     def request(self, uid: str = "u-1", generation: int = 1, **others: Any) -> None:
-        where = (kinds.BATCH_INFERENCE, *KEY)
-        stored: Object = {"status": self.status} if where in self.kube.objects else {}
+        key = (kinds.BATCH_INFERENCE, *KEY)
+        stored: Object = {"status": self.status} if key in self.kube.objects else {}
         meta = {"namespace": "team", "name": "night", "uid": uid, "generation": generation}
-        self.kube.objects[where] = stored | {
+        self.kube.objects[key] = stored | {
             "metadata": meta | {"resourceVersion": f"{uid}{generation}"},
             "spec": spec(**others),
         }
 
     @property
     def status(self) -> Object:
-        found: Object = self.kube.objects[kinds.BATCH_INFERENCE, *KEY].get("status") or {}
-        return found
+        status: Object = self.kube.objects[kinds.BATCH_INFERENCE, *KEY].get("status") or {}
+        return status
 
     @property
     def job(self) -> Object | None:
@@ -76,8 +76,8 @@ class Night:
             (self.controller.pods, Key("team", "p")),
         ):
             informer._store(key, None)
-            if (found := self.kube.objects.get((informer.kind, *key))) is not None:
-                informer._store(key, found)
+            if (obj := self.kube.objects.get((informer.kind, *key))) is not None:
+                informer._store(key, obj)
         return asyncio.run(self.controller._reconcile(KEY, None))  # type: ignore[arg-type]  # no pod with an address
 
     def runner(self, code: int, progress: BatchProgress, *more: Object, phase: str | None = None) -> None:
@@ -95,13 +95,13 @@ class Night:
         status = {"phase": phase, "podIP": None, "containerStatuses": [*statuses]}
         self.kube.objects[kinds.POD, "team", "p"] = {"metadata": meta | times, "status": status}
 
-    def delete(self, *kind: Kind) -> None:
-        for one in kind:
-            self.kube.objects.pop((one, *(JOB if one is kinds.JOB else Key("team", "p"))), None)
+    def delete(self, *removed_kinds: Kind) -> None:
+        for kind in removed_kinds:
+            self.kube.objects.pop((kind, *(JOB if kind is kinds.JOB else Key("team", "p"))), None)
 
     def condition(self, kind: str) -> tuple[str, str, str]:
-        found = next((one for one in self.status["conditions"] if one["type"] == kind), None)
-        return ("", "", "") if found is None else (found["status"], found["reason"], found["message"])
+        condition = next((entry for entry in self.status["conditions"] if entry["type"] == kind), None)
+        return ("", "", "") if condition is None else (condition["status"], condition["reason"], condition["message"])
 
 
 def done(failed: int = 5) -> BatchProgress:
@@ -118,16 +118,16 @@ def completed(failed: int = 5) -> Night:
     return night
 
 
-@pytest.mark.parametrize("gone", [(kinds.POD,), (kinds.JOB, kinds.POD)], ids=["pod", "job"])
-def test_a_complete_batch_stays_complete_without_its_pod_or_job(gone: tuple[Kind, ...]) -> None:
+@pytest.mark.parametrize("deleted", [(kinds.POD,), (kinds.JOB, kinds.POD)], ids=["pod", "job"])
+def test_a_complete_batch_stays_complete_without_its_pod_or_job(deleted: tuple[Kind, ...]) -> None:
     night = completed()
     before = night.status
     assert "5 without a result" in night.condition("Complete")[2]
-    night.delete(*gone)
+    night.delete(*deleted)
     night.now += 3600
     night.reconcile()
     assert night.status == before
-    assert (night.job is None) == (kinds.JOB in gone), "no runner starts again"
+    assert (night.job is None) == (kinds.JOB in deleted), "no runner starts again"
 
 
 def test_a_complete_batch_whose_last_numbers_are_lost_claims_no_results() -> None:
@@ -196,10 +196,10 @@ def test_a_job_without_a_pod_is_named_with_where_its_reason_is() -> None:
     assert night.condition("Complete")[2] == "the runner's pod is being created"
     night.now += POD_TIMEOUT_S
     night.reconcile()
-    status, reason, said = night.condition("Complete")
+    status, reason, message = night.condition("Complete")
     assert (status, reason) == ("False", "Pending")
-    assert "Job night-batch has had no pod since 2025-11-24T16:00:00Z" in said
-    assert said.endswith("kubectl describe job night-batch")
+    assert "Job night-batch has had no pod since 2025-11-24T16:00:00Z" in message
+    assert message.endswith("kubectl describe job night-batch")
 
 
 def test_a_new_batch_of_the_same_name_has_no_former_rows() -> None:

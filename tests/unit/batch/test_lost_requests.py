@@ -71,17 +71,17 @@ async def sent(sender: Sender, values: list[float]) -> list[float | str]:
     await asyncio.wait_for(sender.enter(), 5)
     try:
         rows = [{"x": np.array([[value]], np.float32)} for value in values]
-        found = await sender.outcomes(rows)
+        outcomes = await sender.outcomes(rows)
     finally:
         await sender.leave()
-    return [one if isinstance(one, str) else float(one["y"].item()) for one in found]
+    return [outcome if isinstance(outcome, str) else float(outcome["y"].item()) for outcome in outcomes]
 
 
 @pytest.mark.parametrize("place", [0, 3, 7])
 async def test_a_row_that_ends_the_server_fails_in_the_only_request(place: int) -> None:
     server, values = Crashing(), [float(n) for n in range(8)]
     values[place] = -1.0
-    expected: list[float | str] = [one if one >= 0 else _FAILURE for one in values]
+    expected: list[float | str] = [value if value >= 0 else _FAILURE for value in values]
     assert await sent(sender_to(server, Clock(), 8), values) == expected
     assert server.starts <= 12
 
@@ -112,8 +112,8 @@ async def test_requests_beside_a_bad_row_have_their_results() -> None:
     for _ in range(40):
         await sent(sender, [0.0])
     values = [float(n) if n != 7 else -1.0 for n in range(30)]
-    found = await asyncio.gather(*(sent(sender, [value]) for value in values))
-    assert found == [[value] if value >= 0 else [_FAILURE] for value in values]
+    results = await asyncio.gather(*(sent(sender, [value]) for value in values))
+    assert results == [[value] if value >= 0 else [_FAILURE] for value in values]
     assert server.starts <= 6
 
 
@@ -124,8 +124,8 @@ async def test_an_outage_fails_no_row() -> None:
     for _ in range(20):
         await sent(sender, [0.0] * 4)
     clock.now = 11.0
-    found = await asyncio.gather(*(sent(sender, [float(n)] * 4) for n in range(12)))
-    assert found == [[float(n)] * 4 for n in range(12)]
+    results = await asyncio.gather(*(sent(sender, [float(n)] * 4) for n in range(12)))
+    assert results == [[float(n)] * 4 for n in range(12)]
     assert server.lost < 1000
 
 

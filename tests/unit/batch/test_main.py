@@ -57,5 +57,5 @@ def test_a_runner_that_ends_leaves_the_cause(
     monkeypatch.setenv("HALCYON_PORT", str(port))
     monkeypatch.setenv("HALCYON_TERMINATION_LOG", str(tmp_path / "log"))
     status = main([RECIPE.to_json()])
-    found = BatchProgress.from_json((tmp_path / "log").read_text())
-    assert (status, found.reason, found.message) == left
+    progress = BatchProgress.from_json((tmp_path / "log").read_text())
+    assert (status, progress.reason, progress.message) == left

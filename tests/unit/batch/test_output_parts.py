@@ -129,8 +129,8 @@ def rows_of(folder: Path) -> Iterator[tuple[int, Any]]:
                 yield from zip(archive["row"].tolist(), archive["y"].tolist() if "y" in archive else [], strict=True)
         else:
             for line in file.read_text().splitlines():
-                found = json.loads(line)
-                yield found["row"], found["outputs"]["y"]
+                result = json.loads(line)
+                yield result["row"], result["outputs"]["y"]
 
 
 @draws(4)
@@ -153,7 +153,7 @@ def test_each_row_is_stored_once_after_kills_at_any_write(
     assert list(rows_of(folder)) == [(row, [row * 1.5] * 2) for row in range(23) if row not in bad]
     failed = [json.loads(line) for line in (folder / FAILURES).read_text().splitlines()]
     assert failed == [{"row": row, "failure": f"bad {row}"} for row in sorted(bad)]
-    names = {one.name for one in folder.iterdir()}
+    names = {file.name for file in folder.iterdir()}
     assert names == {MANIFEST, FAILURES, *(f"part-{n:05d}.{kind.lower()}" for n in range(5))}
     assert json.loads((folder / MANIFEST).read_text())["complete"] == {"rows": 23 - len(bad), "failed": len(bad)}
 
@@ -178,7 +178,9 @@ def test_two_runners_at_once_store_each_row_in_one_place(
         (run if not run.is_done else runs[1 - runs.index(run)]).step()
 
     stored = [row for row, _ in rows_of(folder)]
-    failed = {one["row"]: one["failure"] for one in map(json.loads, (folder / FAILURES).read_text().splitlines())}
+    failed = {
+        failure["row"]: failure["failure"] for failure in map(json.loads, (folder / FAILURES).read_text().splitlines())
+    }
     assert stored == sorted(set(range(23)) - failed.keys())
     assert failed.keys() <= bad[0] | bad[1]
     assert all(failed[row] == f"bad {row}" for row in failed)
@@ -193,7 +195,7 @@ def test_a_resumed_output_counts_the_rows_and_failures_of_its_parts(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("changed", "reason", "said"),
+    ("changed", "reason", "message"),
     [
         ({"digest": "sha256:9"}, "InputChanged", "its digest is sha256:9, and out has results of sha256:1"),
         ({"owner": "v"}, "OutputExists", "out has the results of another BatchInference, b (u); name a new folder"),
@@ -201,12 +203,12 @@ def test_a_resumed_output_counts_the_rows_and_failures_of_its_parts(tmp_path: Pa
     ],
 )
 def test_an_output_of_another_batch_is_refused_with_both_digests(
-    tmp_path: Path, changed: dict[str, Any], reason: str, said: str
+    tmp_path: Path, changed: dict[str, Any], reason: str, message: str
 ) -> None:
     OutputParts.begin(FolderStorage(str(tmp_path)), MANIFEST_OF_23, "out")
     with pytest.raises(BatchError) as caught:
         OutputParts.begin(FolderStorage(str(tmp_path)), replace(MANIFEST_OF_23, **changed), "out")
-    assert (caught.value.reason, said in str(caught.value)) == (reason, True)
+    assert (caught.value.reason, message in str(caught.value)) == (reason, True)
 
 
 def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
@@ -251,10 +253,10 @@ def test_a_manifest_without_counts_of_rows_is_refused(tmp_path: Path, changed: d
 
 
 def test_a_folder_for_results_that_cannot_be_read_is_refused() -> None:
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made) / "out"
+    with tempfile.TemporaryDirectory() as directory:
+        folder = Path(directory) / "out"
         folder.mkdir(mode=0o000)
-        Path(made).chmod(0o755)
+        Path(directory).chmod(0o755)
         user = os.geteuid()
         if user == 0:  # who may read all folders
             os.seteuid(65534)
@@ -281,7 +283,7 @@ def test_outputs_of_different_shapes_need_json_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "message"),
     [
         ([{"p": 1.0}, {"p": 1.0, "q": 2.0}], "output q can't be stored as Npz: row 0 has no value for it"),
         ([{"p": 1.0, "q": 2.0}, {"p": 1.0}], "output q can't be stored as Npz: row 1 has no value for it"),
@@ -302,11 +304,11 @@ def test_outputs_of_different_shapes_need_json_lines(tmp_path: Path) -> None:
     ],
 )
 def test_values_that_an_archive_would_lose_or_change_need_json_lines(
-    tmp_path: Path, values: list[dict[str, Any]], said: str
+    tmp_path: Path, values: list[dict[str, Any]], message: str
 ) -> None:
     rows = [RowResult(row, "", outputs) for row, outputs in enumerate(values)]
     parts = OutputParts.begin(FolderStorage(str(tmp_path)), replace(MANIFEST_OF_23, total=len(values)), "out")
-    with pytest.raises(BatchError, match=re.escape(said) + ".*set output.format: Jsonl"):
+    with pytest.raises(BatchError, match=re.escape(message) + ".*set output.format: Jsonl"):
         parts.write(0, rows)
     assert not [*tmp_path.glob("part-*")]
 
@@ -328,17 +330,17 @@ def test_values_of_several_types_keep_their_values_in_an_archive(tmp_path: Path,
     OutputParts.begin(FolderStorage(str(tmp_path)), replace(MANIFEST_OF_23, total=len(values)), "out").write(0, rows)
     with np.load(tmp_path / "part-00000.npz", allow_pickle=False) as archive:
         assert archive["y"].dtype == kind
-        assert repr(archive["y"].tolist()) == repr([np.asarray(one, archive["y"].dtype).tolist() for one in values])
+        assert repr(archive["y"].tolist()) == repr([np.asarray(value, archive["y"].dtype).tolist() for value in values])
 
 
 def test_equal_rows_make_equal_bytes_with_names_and_texts(tmp_path: Path) -> None:
     rows = [RowResult(n, f"{n}.jpg", {"file": np.array([b"cat"], object), "p": np.float32(n)}) for n in range(5)]
-    made = []
+    parts = []
     for folder in (tmp_path / "a", tmp_path / "b"):
         OutputParts.begin(FolderStorage(str(folder)), MANIFEST_OF_23, "out").write(0, rows)
-        made.append((folder / "part-00000.npz").read_bytes())
-    assert made[0] == made[1]
-    with np.load(io.BytesIO(made[0])) as archive:
+        parts.append((folder / "part-00000.npz").read_bytes())
+    assert parts[0] == parts[1]
+    with np.load(io.BytesIO(parts[0])) as archive:
         assert archive["name"].tolist() == [f"{n}.jpg" for n in range(5)]
         assert archive["file"].tolist() == [[b"cat"]] * 5
 
@@ -351,7 +353,7 @@ def test_values_that_json_lacks_become_strings() -> None:
 
 
 def test_parts_are_two_hundred_unless_rows_are_few_or_large() -> None:
-    assert [rows_per_part(*one) for one in ((200_000, 100), (50, 100), (200_000, 2**20), (10, 2**30))] == [
+    assert [rows_per_part(*sizes) for sizes in ((200_000, 100), (50, 100), (200_000, 2**20), (10, 2**30))] == [
         1000,
         100,
         16,

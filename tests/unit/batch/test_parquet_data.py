@@ -46,28 +46,28 @@ def test_rows_of_all_row_groups_are_arrays_by_column(tmp_path: Path) -> None:
     data = open_input(str(tmp_path / "rows.parquet"), "")
     assert (data.format, data.total) == ("Parquet", 10)
     for rows in (data.read(0, 10), [*data.read(7, 10), *data.read(2, 7), *data.read(0, 2)]):
-        for one in rows:
-            n = one.row
-            assert one.value["number"].tolist() == [n]
-            assert one.value["text"].tolist() == [f"t{n}"]
-            assert (one.value["lists"].dtype, one.value["lists"].tolist()) == (np.float32, lists[n])
-            assert one.value["fixed"].tolist() == [n, n + 1]
-            assert np.asarray(one.value["nested"]).tolist() == [[n, 1], [2, 3]]
-        assert sorted(one.row for one in rows) == [*range(10)]
+        for sample in rows:
+            n = sample.row
+            assert sample.value["number"].tolist() == [n]
+            assert sample.value["text"].tolist() == [f"t{n}"]
+            assert (sample.value["lists"].dtype, sample.value["lists"].tolist()) == (np.float32, lists[n])
+            assert sample.value["fixed"].tolist() == [n, n + 1]
+            assert np.asarray(sample.value["nested"]).tolist() == [[n, 1], [2, 3]]
+        assert sorted(sample.row for sample in rows) == [*range(10)]
 
 
 @with_arrow
 def test_a_row_with_a_null_has_no_tensors_and_the_others_do(tmp_path: Path) -> None:
     write(tmp_path / "rows.parquet", {"x": [[1.0, 2.0], None, [3.0, None], [4.0, 5.0]], "t": ["a", "b", "c", None]})
     model = BatchModel((ModelInput("x", "FP32", (-1, 2)), ModelInput("t", "BYTES", (-1, 1))), is_batched=True)
-    found: list[object] = []
-    for one in open_input(str(tmp_path / "rows.parquet"), "").read(0, 4):
+    outcomes: list[object] = []
+    for sample in open_input(str(tmp_path / "rows.parquet"), "").read(0, 4):
         try:
-            found.append(fitted(one.value, model)["x"].tolist())
+            outcomes.append(fitted(sample.value, model)["x"].tolist())
         except RowError as error:
-            found.append(str(error))
+            outcomes.append(str(error))
     null = "has a null; each value of a row must be present"
-    assert found == [[[1.0, 2.0]], f"input x {null}", f"input x {null}", f"input t {null}"]
+    assert outcomes == [[[1.0, 2.0]], f"input x {null}", f"input x {null}", f"input t {null}"]
 
 
 @with_arrow
@@ -76,8 +76,8 @@ def test_bytes_of_a_column_keep_zero_bytes_at_their_end(tmp_path: Path) -> None:
     write(tmp_path / "rows.parquet", columns)
     inputs = ModelInput("b", "BYTES", (-1, 1)), ModelInput("nested", "BYTES", (-1, 2, 1))
     rows = [
-        fitted(one.value, BatchModel(inputs, is_batched=True))
-        for one in open_input(str(tmp_path / "rows.parquet"), "").read(0, 2)
+        fitted(sample.value, BatchModel(inputs, is_batched=True))
+        for sample in open_input(str(tmp_path / "rows.parquet"), "").read(0, 2)
     ]
     assert [row["b"].tolist() for row in rows] == [[[b"a\0\0"]], [[b"\0"]]]
     assert [row["nested"].tolist()[0] for row in rows] == columns["nested"]

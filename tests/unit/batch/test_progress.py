@@ -87,24 +87,24 @@ def test_documents_are_read_as_they_were_written() -> None:
 
 @pytest.mark.parametrize("character", ["x", "中", "😀", '"', "\0"])
 def test_a_progress_document_has_at_most_its_maximum_size(character: str) -> None:
-    given = BatchProgress(
+    progress = BatchProgress(
         total=10**15 - 1, done=10**15 - 1, failed=10**15 - 1, rows_per_s=0.1 + 0.2, left_s=1e15 / 3, rows_per_request=10**9,
         waiting=character * 1000, reason="UnsupportedInputFormat", message="cause " + character * 2000,
     )  # fmt: skip
-    text = given.to_json()
+    text = progress.to_json()
     read = BatchProgress.from_json(text)
 
     assert len(text.encode()) <= MAX_BYTES
-    assert (read.reason, read.total) == (given.reason, given.total)
+    assert (read.reason, read.total) == (progress.reason, progress.total)
     assert read.message.startswith("cause " + character * 200)
-    assert given.message.startswith(read.message)
-    assert given.waiting.startswith(read.waiting)
+    assert progress.message.startswith(read.message)
+    assert progress.waiting.startswith(read.waiting)
     assert len(read.waiting) >= 70
 
 
 def test_short_texts_of_a_progress_document_are_complete() -> None:
-    given = BatchProgress(waiting="等待模型 😀", message="输入 " + "中" * 400)
-    assert BatchProgress.from_json(given.to_json()) == given
+    progress = BatchProgress(waiting="等待模型 😀", message="输入 " + "中" * 400)
+    assert BatchProgress.from_json(progress.to_json()) == progress
 
 
 @pytest.mark.parametrize(

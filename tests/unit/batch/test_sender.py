@@ -66,13 +66,13 @@ async def test_smaller_requests_than_chosen_raise_the_limit_of_requests() -> Non
 
 async def test_rows_wait_for_a_new_key_while_keys_are_rotated() -> None:
     server, now, secret = KeyedServer("first"), 1000.0, "first"
-    said: list[str] = []
+    reasons: list[str] = []
 
     async def sleep(seconds: float) -> None:
         nonlocal now, secret
         now += seconds
-        said.append(sender.waiting)
-        if len(said) == 5:  # the kubelet updates the volume of the Secret
+        reasons.append(sender.waiting)
+        if len(reasons) == 5:  # the kubelet updates the volume of the Secret
             secret = "second"
         await asyncio.sleep(0)
 
@@ -87,11 +87,11 @@ async def test_rows_wait_for_a_new_key_while_keys_are_rotated() -> None:
         sleep=sleep,
     )
     rows = [{"x": np.zeros(1, np.float32)} for _ in range(2)]
-    assert [list(one) for one in await sender.outcomes(rows)] == [["y"], ["y"]]
+    assert [list(outputs) for outputs in await sender.outcomes(rows)] == [["y"], ["y"]]
     server.key = "second"
-    assert [list(one) for one in await sender.outcomes(rows)] == [["y"], ["y"]]
-    assert server.denied == len(said) == 5
-    assert set(said) == {"401: an API key is required"}
+    assert [list(outputs) for outputs in await sender.outcomes(rows)] == [["y"], ["y"]]
+    assert server.denied == len(reasons) == 5
+    assert set(reasons) == {"401: an API key is required"}
     assert sender.waiting == ""
 
 

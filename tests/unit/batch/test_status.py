@@ -22,14 +22,16 @@ NOW = 1_764_000_000.0
 AT_NOW = "2025-11-24T16:00:00Z"
 
 
-def made(seen: Observed, before: dict[str, Any] | None = None, now: float = NOW, **others: Any) -> dict[str, Any]:
-    found = status.make(before or {}, parse(spec(**others)), seen, generation=3, now=now)
-    BatchInferenceStatus.model_validate(found)
-    return found
+def batch_status(
+    seen: Observed, before: dict[str, Any] | None = None, now: float = NOW, **others: Any
+) -> dict[str, Any]:
+    document = status.make(before or {}, parse(spec(**others)), seen, generation=3, now=now)
+    BatchInferenceStatus.model_validate(document)
+    return document
 
 
-def conditions(found: dict[str, Any]) -> list[tuple[str, str, str]]:
-    return [(one["type"], one["status"], one["reason"]) for one in found["conditions"]]
+def conditions(document: dict[str, Any]) -> list[tuple[str, str, str]]:
+    return [(condition["type"], condition["status"], condition["reason"]) for condition in document["conditions"]]
 
 
 def progress(**others: Any) -> BatchProgress:
@@ -51,47 +53,47 @@ def progress(**others: Any) -> BatchProgress:
     ],
 )  # fmt: skip
 def test_conditions_follow_the_truth_table(seen: Observed, others: dict[str, Any], expected: list[Any]) -> None:
-    assert conditions(made(seen, **others)) == expected
+    assert conditions(batch_status(seen, **others)) == expected
 
 
 def test_figures_of_a_running_batch_are_in_the_status() -> None:
-    found = made(Observed(progress=progress(rows_per_request=8)))
-    assert found["rows"] == {"total": 1000, "done": 400, "failed": 5}
-    assert (found["progress"], found["rate"], found["rowsPerRequest"]) == ("405/1000", "50", 8)
-    assert found["eta"] == "2025-11-24T16:10:00Z"
+    document = batch_status(Observed(progress=progress(rows_per_request=8)))
+    assert document["rows"] == {"total": 1000, "done": 400, "failed": 5}
+    assert (document["progress"], document["rate"], document["rowsPerRequest"]) == ("405/1000", "50", 8)
+    assert document["eta"] == "2025-11-24T16:10:00Z"
 
 
 def test_rows_stay_known_while_a_new_runner_starts() -> None:
-    before = made(Observed(progress=progress()))
-    after = made(Observed(progress=BatchProgress(waiting="the input is being read")), before)
+    before = batch_status(Observed(progress=progress()))
+    after = batch_status(Observed(progress=BatchProgress(waiting="the input is being read")), before)
     assert after["rows"] == before["rows"]
     assert "rate" not in after
-    assert made(Observed(pending="no node"), before)["rows"] == before["rows"]
+    assert batch_status(Observed(pending="no node"), before)["rows"] == before["rows"]
 
 
 def test_an_end_that_hardly_moves_leaves_the_status_as_it_is() -> None:
-    before = made(Observed(progress=progress()))
-    assert made(Observed(progress=progress(left_s=595.0)), before, now=NOW + 10) == before
-    assert made(Observed(progress=progress(left_s=400.0)), before, now=NOW + 10)["eta"] != before["eta"]
+    before = batch_status(Observed(progress=progress()))
+    assert batch_status(Observed(progress=progress(left_s=595.0)), before, now=NOW + 10) == before
+    assert batch_status(Observed(progress=progress(left_s=400.0)), before, now=NOW + 10)["eta"] != before["eta"]
 
 
 def test_a_condition_keeps_the_time_of_its_last_change() -> None:
-    before = made(Observed(progress=progress()))
-    after = made(Observed(progress=progress(waiting="503")), before, now=NOW + 100)
+    before = batch_status(Observed(progress=progress()))
+    after = batch_status(Observed(progress=progress(waiting="503")), before, now=NOW + 100)
     assert after["conditions"][0]["lastTransitionTime"] == AT_NOW
-    done = made(Observed(is_done=True), before, now=NOW + 200)
+    done = batch_status(Observed(is_done=True), before, now=NOW + 200)
     assert (done["completionTime"], done["conditions"][0]["lastTransitionTime"]) == ("2025-11-24T16:03:20Z",) * 2
-    assert made(Observed(is_done=True), done, now=NOW + 900)["completionTime"] == done["completionTime"]
+    assert batch_status(Observed(is_done=True), done, now=NOW + 900)["completionTime"] == done["completionTime"]
 
 
 def test_a_failure_stays_known_after_its_pod_is_gone() -> None:
-    before = made(Observed(is_failed=True, progress=progress(reason="InputChanged", message="both digests")))
-    after = made(Observed(is_failed=True), before)
+    before = batch_status(Observed(is_failed=True, progress=progress(reason="InputChanged", message="both digests")))
+    after = batch_status(Observed(is_failed=True), before)
     assert (after["conditions"][0]["reason"], after["conditions"][0]["message"]) == ("InputChanged", "both digests")
 
 
 @pytest.mark.parametrize(
-    ("deadline", "reason", "said"),
+    ("deadline", "reason", "message"),
     [
         ("2025-11-24T16:20:00Z", "InTime", "at this rate, the batch ends before 2025-11-24T16:20:00Z"),
         (
@@ -102,19 +104,19 @@ def test_a_failure_stays_known_after_its_pod_is_gone() -> None:
         ("2025-11-24T15:00:00Z", "DeadlineMissed", "which has passed"),
     ],
 )
-def test_a_deadline_that_is_not_reached_shows_the_rate_that_is_needed(deadline: str, reason: str, said: str) -> None:
-    found = made(Observed(progress=progress()), deadline=deadline)["conditions"][-1]
-    assert (found["type"], found["reason"], said in found["message"]) == ("OnTime", reason, True), found
+def test_a_deadline_that_is_not_reached_shows_the_rate_that_is_needed(deadline: str, reason: str, message: str) -> None:
+    on_time = batch_status(Observed(progress=progress()), deadline=deadline)["conditions"][-1]
+    assert (on_time["type"], on_time["reason"], message in on_time["message"]) == ("OnTime", reason, True), on_time
 
 
 def test_a_deadline_that_has_passed_is_shown_before_a_rate_is_known() -> None:
-    passed = made(Observed(pending="no node"), deadline="2025-11-24T15:00:00Z")
+    passed = batch_status(Observed(pending="no node"), deadline="2025-11-24T15:00:00Z")
     assert conditions(passed)[-1] == ("OnTime", "False", "DeadlineMissed")
-    assert len(conditions(made(Observed(pending="no node"), deadline="2025-11-24T17:00:00Z"))) == 1
+    assert len(conditions(batch_status(Observed(pending="no node"), deadline="2025-11-24T17:00:00Z"))) == 1
 
 
 @pytest.mark.parametrize(
-    ("model", "reason", "said"),
+    ("model", "reason", "message"),
     [
         (
             None,
@@ -127,15 +129,15 @@ def test_a_deadline_that_has_passed_is_shown_before_a_rate_is_known() -> None:
         ({"replicas": 0, "scaling": {"mode": "Paused"}}, "ModelStopped", "is not scaled"),
     ],
 )
-def test_a_model_that_can_not_be_used_is_named_with_the_reason(model: Any, reason: str, said: str) -> None:
-    found = served_model(None if model is None else {"spec": model}, "digits", "team")
-    assert isinstance(found, Obstacle)
-    assert (found.reason, said in found.message) == (reason, True), found.message
+def test_a_model_that_can_not_be_used_is_named_with_the_reason(model: Any, reason: str, message: str) -> None:
+    obstacle = served_model(None if model is None else {"spec": model}, "digits", "team")
+    assert isinstance(obstacle, Obstacle)
+    assert (obstacle.reason, message in obstacle.message) == (reason, True), obstacle.message
 
 
 def test_a_model_at_zero_with_scaling_can_be_used() -> None:
-    found = served_model({"spec": {"replicas": 0, "scaling": {"minReplicas": 0}, "model": {"name": "D"}, "batching": {"maxBatchSize": 8}}}, "digits", "team")  # fmt: skip
-    assert found == ServedModel(name="digits", model="D", max_rows=8)
+    served = served_model({"spec": {"replicas": 0, "scaling": {"minReplicas": 0}, "model": {"name": "D"}, "batching": {"maxBatchSize": 8}}}, "digits", "team")  # fmt: skip
+    assert served == ServedModel(name="digits", model="D", max_rows=8)
 
 
 def pod(name: str, state: dict[str, Any], phase: str = "Pending", **others: Any) -> dict[str, Any]:
@@ -183,20 +185,20 @@ def test_a_pod_that_has_ended_shows_the_cause_that_is_known() -> None:
 
 def test_the_last_progress_is_in_the_termination_message() -> None:
     left = progress(reason="OutputFull", message="m").to_json()
-    found = last_progress(pod("p-1", {"terminated": {"exitCode": 2, "message": left}}, "Failed"))
-    assert (found or progress()).reason == "OutputFull"
+    last = last_progress(pod("p-1", {"terminated": {"exitCode": 2, "message": left}}, "Failed"))
+    assert (last or progress()).reason == "OutputFull"
     assert last_progress(pod("p-1", {"terminated": {"exitCode": 137, "message": "Killed"}}, "Failed")) is None
 
 
 def test_an_event_shows_each_end_of_a_batch_once() -> None:
-    running = made(Observed(progress=progress()))
-    full = made(Observed(is_failed=True, progress=progress(reason="OutputFull", message="no space is left")))
-    changed = made(Observed(is_failed=True, progress=progress(reason="InputChanged", message="both digests")))
-    complete = made(Observed(is_done=True, progress=progress()))
+    running = batch_status(Observed(progress=progress()))
+    full = batch_status(Observed(is_failed=True, progress=progress(reason="OutputFull", message="no space is left")))
+    changed = batch_status(Observed(is_failed=True, progress=progress(reason="InputChanged", message="both digests")))
+    complete = batch_status(Observed(is_done=True, progress=progress()))
     assert events({}, running) == events(full, full) == events(full, running) == events(complete, complete) == []
     assert events(running, full) == [NewEvent("Warning", "OutputFull", "no space is left")]
     assert events(full, changed) == [NewEvent("Warning", "InputChanged", "both digests")]
-    assert [(one.type, one.reason) for one in events(running, complete)] == [("Normal", "Completed")]
+    assert [(event.type, event.reason) for event in events(running, complete)] == [("Normal", "Completed")]
 
 
 def test_each_reason_of_a_runner_is_documented() -> None:
@@ -204,6 +206,6 @@ def test_each_reason_of_a_runner_is_documented() -> None:
     for path in Path(halcyon_batch.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "BatchError":
-                used |= {one.value for one in ast.walk(node.args[0]) if isinstance(one, ast.Constant)}
+                used |= {constant.value for constant in ast.walk(node.args[0]) if isinstance(constant, ast.Constant)}
     assert {"InputChanged", "OutputFull", "TooManyFailures"} < used
     assert used <= {reason.value for reason in BatchReason}

@@ -19,14 +19,14 @@ class Cluster:
 
     def __init__(self, rights: Mapping[str, set[str]], *, covers_all: bool = True) -> None:
         self.rights, self.covers_all, self.now = dict(rights), covers_all, 0.0
-        self.asked: list[tuple[str, ...]] = []
+        self.reviews: list[tuple[str, ...]] = []
 
     async def user(self, token: str) -> User | None:
-        self.asked.append(("token", token))
+        self.reviews.append(("token", token))
         return User(token) if token in self.rights else None
 
     async def may_see(self, user: User, *, namespace: str, name: str = "") -> bool:
-        self.asked.append((user.name, namespace, name))
+        self.reviews.append((user.name, namespace, name))
         return bool({namespace, "*"} & self.rights[user.name])
 
     def access(self, proxy: Proxy | None = None) -> Authorizer:
@@ -34,8 +34,8 @@ class Cluster:
 
 
 def request(remote: str = "192.0.2.1", **headers: str) -> web.Request:
-    found = make_mocked_request("GET", "/", headers={key.replace("_", "-"): value for key, value in headers.items()})
-    return found.clone(remote=remote)
+    mocked = make_mocked_request("GET", "/", headers={key.replace("_", "-"): value for key, value in headers.items()})
+    return mocked.clone(remote=remote)
 
 
 async def test_a_bearer_token_and_a_cookie_are_the_same_user() -> None:
@@ -57,7 +57,7 @@ async def test_a_token_that_is_not_ascii_is_anonymous_without_a_review(token: st
     cluster = Cluster({"ada": {"a"}})
     with pytest.raises(Unauthenticated, match="kubectl create token"):
         await cluster.access().owner(token, "192.0.2.1")
-    assert cluster.asked == []
+    assert cluster.reviews == []
 
 
 async def test_answers_count_for_a_while_good_ones_longer() -> None:
@@ -66,7 +66,7 @@ async def test_answers_count_for_a_while_good_ones_longer() -> None:
     await access.owner("ada", "192.0.2.1")
     cluster.now = ALLOWED_TTL_S - 0.1
     await access.owner("ada", "192.0.2.1")
-    assert cluster.asked == [("token", "ada")]
+    assert cluster.reviews == [("token", "ada")]
     cluster.now = ALLOWED_TTL_S
     del cluster.rights["ada"]
     with pytest.raises(Unauthenticated):
@@ -85,13 +85,13 @@ async def test_invalid_tokens_of_one_address_cause_a_limited_number_of_reviews()
     for number in range(int(MAX_BURST)):
         with pytest.raises(Unauthenticated):
             await access.user(request(Authorization=f"Bearer guess-{number}"))
-    reviewed = len(cluster.asked)
+    reviewed = len(cluster.reviews)
     with pytest.raises(TooOften) as refused:
         await access.user(request(Authorization="Bearer another-guess"))
     assert 0 < refused.value.retry_after_s <= 1 / MAX_RATE_PER_S
     with pytest.raises(TooOften):
         await access.owner("another-guess", "192.0.2.1")
-    assert len(cluster.asked) == reviewed
+    assert len(cluster.reviews) == reviewed
     # Somebody who has signed in there stays, and other addresses are not concerned.
     assert (await access.user(request(Authorization="Bearer ada"))).name == "ada"
     assert (await access.user(request("192.0.2.2", Authorization="Bearer bob"))).name == "bob"
@@ -111,31 +111,31 @@ async def test_a_request_without_a_token_is_no_invalid_token() -> None:
 async def test_users_that_may_list_all_cause_one_review() -> None:
     cluster = Cluster({"ada": {"*"}})
     assert await cluster.access().visible_namespaces(User("ada")) is None
-    assert cluster.asked == [("ada", "", "")]
+    assert cluster.reviews == [("ada", "", "")]
 
 
 async def test_other_users_see_the_namespaces_that_they_may_list() -> None:
     cluster = Cluster({"ada": {"a", "c"}})
     access = cluster.access()
     assert await access.visible_namespaces(User("ada")) == {"a", "c"}
-    before = len(cluster.asked)
+    before = len(cluster.reviews)
     assert await access.visible_namespaces(User("ada")) == {"a", "c"}
-    assert len(cluster.asked) == before
+    assert len(cluster.reviews) == before
 
 
 async def test_each_model_is_reviewed_if_all_cannot_be() -> None:
     cluster = Cluster({"ada": {"*"}}, covers_all=False)
     assert await cluster.access().visible_namespaces(User("ada")) == {"a", "b", "c"}
-    assert ("ada", "", "") not in cluster.asked
+    assert ("ada", "", "") not in cluster.reviews
 
 
 async def test_a_right_does_not_extend_to_the_same_name_in_other_groups() -> None:
     cluster = Cluster({"ada": {"a"}})
     access = cluster.access()
     await access.visible_namespaces(User("ada", ("team",)))
-    before = len(cluster.asked)
+    before = len(cluster.reviews)
     await access.visible_namespaces(User("ada", ("other",)))
-    assert len(cluster.asked) == 2 * before
+    assert len(cluster.reviews) == 2 * before
 
 
 async def test_a_model_is_shown_to_users_that_may_get_it() -> None:

@@ -27,7 +27,7 @@ def test_batches_of_the_model_that_have_not_ended_come_first() -> None:
         batch("other", "2026-01-04T00:00:00Z", model="letters"),
         batch("new", "2026-01-02T00:00:00Z", "Waiting"),
     ]
-    assert [one["name"] for one in batches(stored, "digits")] == ["new", "old", "ended"]
+    assert [entry["name"] for entry in batches(stored, "digits")] == ["new", "old", "ended"]
     many = [batch(f"b{n}", "2026-01-01T00:00:00Z") for n in range(MAX_BATCHES + 1)]
     assert len(batches(many, "digits")) == MAX_BATCHES
 

@@ -9,15 +9,15 @@ from halcyon.dashboard.client_latency import Quantiles
 from halcyon.dashboard.history import FIELDS, MAX_POINTS, MAX_RUNS, STEP_S, ChartHistory, ReplicaCounts
 from halcyon.dashboard.ports import UNKNOWN, ModelNumbers, Name
 
-ONE, OTHER = Name("a", "one"), Name("a", "other")
+MODEL, OTHER = Name("a", "one"), Name("a", "other")
 COUNTS = ReplicaCounts(replicas=3, ready=2, desired=4)
 FULL = ModelNumbers(rate=12.5, waiting=3.0, latency_ms=8.25, batch=6.4, gpu=71.3, rejected=0.5, lost=0.0, failed=0.75)
 
 
 def test_a_point_comes_back_as_it_was() -> None:
     history = ChartHistory()
-    history.add(ONE, 1000.0, COUNTS, FULL, Quantiles(10.5, 220.0, 4560.0))
-    series = history.series(ONE)
+    history.add(MODEL, 1000.0, COUNTS, FULL, Quantiles(10.5, 220.0, 4560.0))
+    series = history.series(MODEL)
     assert series.end == 1000.0
     assert dict(zip(FIELDS, series.rows[-1], strict=True)) == {
         "replicas": 3,
@@ -40,26 +40,26 @@ def test_a_point_comes_back_as_it_was() -> None:
 
 def test_unknown_values_are_none_and_never_zero() -> None:
     history = ChartHistory()
-    history.add(ONE, 1000.0, ReplicaCounts(replicas=None, ready=None, desired=None), UNKNOWN)
+    history.add(MODEL, 1000.0, ReplicaCounts(replicas=None, ready=None, desired=None), UNKNOWN)
     history.add(
         OTHER, 1000.0, ReplicaCounts(replicas=0, ready=0, desired=0), ModelNumbers(rate=0.0, waiting=0.0, gpu=0.0)
     )
-    assert history.series(ONE).rows == ((None,) * len(FIELDS),)
+    assert history.series(MODEL).rows == ((None,) * len(FIELDS),)
     assert history.series(OTHER).rows == ((0, 0, 0, 0.0, 0.0, 0.0, *[None] * 9),)
 
 
 def test_unseen_steps_are_unknown() -> None:
     history = ChartHistory()
-    history.add(ONE, 1000.0, COUNTS, FULL)
-    history.add(ONE, 1030.0, COUNTS, FULL)
-    assert [row[0] for row in history.series(ONE).rows] == [3, None, None, 3]
+    history.add(MODEL, 1000.0, COUNTS, FULL)
+    history.add(MODEL, 1030.0, COUNTS, FULL)
+    assert [row[0] for row in history.series(MODEL).rows] == [3, None, None, 3]
 
 
 def test_a_second_point_within_a_step_takes_the_place_of_the_first() -> None:
     history = ChartHistory()
-    history.add(ONE, 1000.0, ReplicaCounts(replicas=1, ready=1, desired=1), FULL)
-    history.add(ONE, 1009.9, COUNTS, FULL)
-    assert [row[0] for row in history.series(ONE).rows] == [3]
+    history.add(MODEL, 1000.0, ReplicaCounts(replicas=1, ready=1, desired=1), FULL)
+    history.add(MODEL, 1009.9, COUNTS, FULL)
+    assert [row[0] for row in history.series(MODEL).rows] == [3]
 
 
 @pytest.mark.parametrize(
@@ -69,17 +69,17 @@ def test_a_second_point_within_a_step_takes_the_place_of_the_first() -> None:
 )
 def test_a_clock_step_leaves_the_history_in_order(at: float, kept: list[int]) -> None:
     history = ChartHistory()
-    history.add(ONE, 1e4, COUNTS, FULL)
-    history.add(ONE, at, ReplicaCounts(replicas=1, ready=1, desired=1), FULL)
-    assert [row[0] for row in history.series(ONE).rows] == kept
+    history.add(MODEL, 1e4, COUNTS, FULL)
+    history.add(MODEL, at, ReplicaCounts(replicas=1, ready=1, desired=1), FULL)
+    assert [row[0] for row in history.series(MODEL).rows] == kept
 
 
 @given(st.lists(st.integers(0, 2 * MAX_POINTS), min_size=1, max_size=40, unique=True).map(sorted))
 def test_the_history_keeps_the_newest_hour_in_order(steps: list[int]) -> None:
     history = ChartHistory()
     for step in steps:
-        history.add(ONE, step * STEP_S, ReplicaCounts(replicas=step, ready=None, desired=None), UNKNOWN)
-    series = history.series(ONE)
+        history.add(MODEL, step * STEP_S, ReplicaCounts(replicas=step, ready=None, desired=None), UNKNOWN)
+    series = history.series(MODEL)
     first = steps[-1] - len(series.rows) + 1
     assert series.end == steps[-1] * STEP_S
     assert len(series.rows) <= MAX_POINTS
@@ -90,8 +90,10 @@ def test_the_history_keeps_the_newest_hour_in_order(steps: list[int]) -> None:
 
 def test_numbers_beyond_the_range_become_the_largest_and_nonsense_is_unknown() -> None:
     history = ChartHistory()
-    history.add(ONE, 0.0, ReplicaCounts(replicas=10**6, ready=-1, desired=2), ModelNumbers(rate=math.inf, gpu=math.nan))
-    row = dict(zip(FIELDS, history.series(ONE).rows[0], strict=True))
+    history.add(
+        MODEL, 0.0, ReplicaCounts(replicas=10**6, ready=-1, desired=2), ModelNumbers(rate=math.inf, gpu=math.nan)
+    )
+    row = dict(zip(FIELDS, history.series(MODEL).rows[0], strict=True))
     assert row["replicas"] == 65534
     assert row["ready"] == 0
     assert row["rate"] is None
@@ -101,8 +103,8 @@ def test_numbers_beyond_the_range_become_the_largest_and_nonsense_is_unknown() -
 @given(st.floats(1e-4, 1e9))
 def test_three_digits_of_a_number_are_kept_whatever_its_size(value: float) -> None:
     history = ChartHistory()
-    history.add(ONE, 0.0, COUNTS, ModelNumbers(rate=value))
-    assert history.series(ONE).rows[0][FIELDS.index("rate")] == pytest.approx(value, rel=0.0053)
+    history.add(MODEL, 0.0, COUNTS, ModelNumbers(rate=value))
+    assert history.series(MODEL).rows[0][FIELDS.index("rate")] == pytest.approx(value, rel=0.0053)
 
 
 @pytest.mark.parametrize(
@@ -110,22 +112,22 @@ def test_three_digits_of_a_number_are_kept_whatever_its_size(value: float) -> No
 )
 def test_nan_and_infinite_numbers_are_unknown(value: float, kept: float | None) -> None:
     history = ChartHistory()
-    history.add(ONE, 0.0, COUNTS, ModelNumbers(waiting=value))
-    assert history.series(ONE).rows[0][FIELDS.index("waiting")] == kept
+    history.add(MODEL, 0.0, COUNTS, ModelNumbers(waiting=value))
+    assert history.series(MODEL).rows[0][FIELDS.index("waiting")] == kept
 
 
 @given(st.integers(1, 999))
 def test_small_whole_numbers_stay_whole(value: int) -> None:
     history = ChartHistory()
-    history.add(ONE, 0.0, COUNTS, ModelNumbers(waiting=float(value)))
-    assert history.series(ONE).rows[0][FIELDS.index("waiting")] == value
+    history.add(MODEL, 0.0, COUNTS, ModelNumbers(waiting=float(value)))
+    assert history.series(MODEL).rows[0][FIELDS.index("waiting")] == value
 
 
 @given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
 def test_shares_are_kept_and_a_failure_never_reads_as_none(refused: float, lost: float, failed: float) -> None:
     history = ChartHistory()
-    history.add(ONE, 0.0, COUNTS, ModelNumbers(rate=1.0, rejected=refused, lost=lost, failed=failed))
-    row = dict(zip(FIELDS, history.series(ONE).rows[0], strict=True))
+    history.add(MODEL, 0.0, COUNTS, ModelNumbers(rate=1.0, rejected=refused, lost=lost, failed=failed))
+    row = dict(zip(FIELDS, history.series(MODEL).rows[0], strict=True))
     for name, share in (("rejected", refused), ("lost", lost), ("failed", failed)):
         kept = row[name]
         assert kept is not None
@@ -140,15 +142,15 @@ def test_shares_are_kept_and_a_failure_never_reads_as_none(refused: float, lost:
 )
 def test_shares_of_rates_that_are_no_rates(rate: float, lost: float, kept: float | None) -> None:
     history = ChartHistory()
-    history.add(ONE, 0.0, COUNTS, ModelNumbers(rate=rate, lost=lost))
-    assert history.series(ONE).rows[0][FIELDS.index("lost")] == kept
+    history.add(MODEL, 0.0, COUNTS, ModelNumbers(rate=rate, lost=lost))
+    assert history.series(MODEL).rows[0][FIELDS.index("lost")] == kept
 
 
 def test_models_that_are_gone_are_forgotten() -> None:
     history = ChartHistory()
-    for name in (ONE, OTHER):
+    for name in (MODEL, OTHER):
         history.add(name, 0.0, COUNTS, FULL)
-    history.retain([ONE])
+    history.retain([MODEL])
     assert len(history) == 1
     assert history.series(OTHER).rows == ()
 
@@ -164,12 +166,12 @@ def test_runs_and_single_points_give_the_same_series(gaps: list[tuple[int, int]]
         if gap >= MAX_POINTS:
             points.clear()
         points[step] = replicas if every else number
-        history.add(ONE, step * STEP_S, ReplicaCounts(replicas=points[step], ready=None, desired=None), UNKNOWN)
+        history.add(MODEL, step * STEP_S, ReplicaCounts(replicas=points[step], ready=None, desired=None), UNKNOWN)
     first = max(min(points), step - MAX_POINTS + 1)
-    wanted = [points.get(at) for at in range(first, step + 1)]
-    assert [row[0] for row in history.series(ONE).rows] == wanted
-    assert [row[0] for row in history.series(ONE, 7).rows] == wanted[-7:]
-    assert (history.newest(ONE) or ())[0] == wanted[-1]
+    expected = [points.get(at) for at in range(first, step + 1)]
+    assert [row[0] for row in history.series(MODEL).rows] == expected
+    assert [row[0] for row in history.series(MODEL, 7).rows] == expected[-7:]
+    assert (history.newest(MODEL) or ())[0] == expected[-1]
 
 
 def kib(history: ChartHistory, replicas_at: Callable[[int], int], *, steps: int, models: int = 10) -> float:

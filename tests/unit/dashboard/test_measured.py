@@ -14,20 +14,22 @@ MODEL: dict[str, Any] = {"metadata": {"namespace": "team", "name": "digits", "ui
 
 def stored(*seeds: int) -> dict[str, Any]:
     """Return the ConfigMap after measurements, as the command writes it."""
-    found = None
+    config_map = None
     for seed in seeds:
-        before = None if found is None else found | {"metadata": found["metadata"] | {"resourceVersion": "1"}}
-        found = history.extended(MODEL, before, bench_document(seed=seed, duration_s=5, sections=True))
-    assert found is not None
-    return found
+        before = (
+            None if config_map is None else config_map | {"metadata": config_map["metadata"] | {"resourceVersion": "1"}}
+        )
+        config_map = history.extended(MODEL, before, bench_document(seed=seed, duration_s=5, sections=True))
+    assert config_map is not None
+    return config_map
 
 
 def test_results_are_those_that_the_command_keeps() -> None:
     kept = stored(1, 2)
     assert kept["metadata"]["name"] == config_map_name("digits")
-    found = results(kept, MODEL)
-    assert [one["scenario"]["seed"] for one in found] == [2, 1]
-    assert found == history.entries(kept)
+    entries = results(kept, MODEL)
+    assert [entry["scenario"]["seed"] for entry in entries] == [2, 1]
+    assert entries == history.entries(kept)
 
 
 def test_a_model_that_was_never_measured_has_no_results() -> None:
@@ -45,4 +47,4 @@ def test_text_that_isnt_a_result_is_omitted() -> None:
     kept = stored(1)
     large = json.dumps({"version": 1, "more": "x" * MAX_RESULT_CHARS})
     kept["data"] |= {"a.json": "{", "b.json": "[1]", "c.json": '{"version": 2}', "d.json": large}
-    assert [one["scenario"]["seed"] for one in results(kept, MODEL)] == [1]
+    assert [entry["scenario"]["seed"] for entry in results(kept, MODEL)] == [1]

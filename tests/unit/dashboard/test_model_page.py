@@ -50,8 +50,8 @@ def test_advice_is_shown_as_in_the_status() -> None:
     }
 
     def shown(status: dict[str, Any]) -> Any:
-        made = model_page.page(model(status=status), servers=(), balancers=(), numbers=UNKNOWN, newest=NOTHING)
-        return made["advice"]
+        page = model_page.page(model(status=status), servers=(), balancers=(), numbers=UNKNOWN, newest=NOTHING)
+        return page["advice"]
 
     assert shown({"advice": [advice]}) == [advice]
     assert shown({}) == []
@@ -59,12 +59,12 @@ def test_advice_is_shown_as_in_the_status() -> None:
 
 def test_environment_values_are_hidden_and_the_object_stays_unchanged() -> None:
     env = [{"name": "KEY", "value": "s3cret"}, {"name": "FROM", "secretKey": {"name": "s", "key": "k"}}]
-    asked = model(spec={"runtime": {"env": env}})
-    made = model_page.spec(asked, '{"max_batch_size":8}')
-    assert yaml.safe_load(made["spec"])["runtime"]["env"] == [{"name": "KEY", "value": model_page.HIDDEN}, env[1]]
-    assert asked["spec"]["runtime"]["env"][0]["value"] == "s3cret"
-    assert json.loads(made["overlay"]) == {"max_batch_size": 8}
-    assert model_page.spec(asked, "")["overlay"] == ""
+    deployment = model(spec={"runtime": {"env": env}})
+    shown = model_page.spec(deployment, '{"max_batch_size":8}')
+    assert yaml.safe_load(shown["spec"])["runtime"]["env"] == [{"name": "KEY", "value": model_page.HIDDEN}, env[1]]
+    assert deployment["spec"]["runtime"]["env"][0]["value"] == "s3cret"
+    assert json.loads(shown["overlay"]) == {"max_batch_size": 8}
+    assert model_page.spec(deployment, "")["overlay"] == ""
 
 
 def test_the_spec_as_yaml_keeps_its_types_for_kubectl() -> None:
@@ -86,10 +86,10 @@ def test_the_spec_as_yaml_keeps_its_types_for_kubectl() -> None:
         "1.0",
     ]
     plain = ["16Gi", "500ms", "a", "1.2.3", "nvidia.com/gpu", "s3://models/digits"]
-    wanted = {"env": [*texts, *plain], "count": 3, "share": 0.5, "on": True}
-    shown = model_page.spec({"spec": wanted}, "")["spec"]
+    spec = {"env": [*texts, *plain], "count": 3, "share": 0.5, "on": True}
+    shown = model_page.spec({"spec": spec}, "")["spec"]
 
-    assert list(documents(shown)) == [wanted]  # as kubectl reads it
+    assert list(documents(shown)) == [spec]  # as kubectl reads it
     assert [line for line in shown.splitlines() if line in {f"- {text}" for text in plain}] == [f"- {t}" for t in plain]
 
 
@@ -97,8 +97,8 @@ def test_a_series_is_shown_by_field() -> None:
     history = ChartHistory()
     for step in range(2):
         history.add(name(), step * 10.0, ReplicaCounts(replicas=step, ready=None, desired=None), UNKNOWN)
-    told = model_page.series(history.series(name()))
-    assert (told["end"], told["step"], told["replicas"], told["ready"]) == (10.0, 10, [0, 1], [None, None])
+    series = model_page.series(history.series(name()))
+    assert (series["end"], series["step"], series["replicas"], series["ready"]) == (10.0, 10, [0, 1], [None, None])
 
 
 def test_the_planners_memory_is_shown_if_there_is_a_planner() -> None:
@@ -142,8 +142,8 @@ def stored(number: int, image: str, password: str) -> StoredRevision:
 def test_the_key_of_tritons_restricted_apis_is_no_line_of_a_revision() -> None:
     """Users of the page may read ModelDeployments, but not necessarily the pods in which the key is an argument."""
     kept = [stored(1, "i:1", "same"), stored(2, "i:2", "same")]
-    for one, limit in zip(kept, ("1", "2"), strict=True):
-        one.template["spec"]["containers"][0]["args"] = [
+    for revision, limit in zip(kept, ("1", "2"), strict=True):
+        revision.template["spec"]["containers"][0]["args"] = [
             "--http-restricted-api=shared-memory,trace,logging:halcyon=0123456789abcdef",
             f"--http-max-input-size={limit}",
             "--grpc-restricted-protocol=shared-memory,trace,logging:halcyon=0123456789abcdef",
@@ -156,7 +156,7 @@ def test_the_key_of_tritons_restricted_apis_is_no_line_of_a_revision() -> None:
 def test_revisions_differ_by_lines_and_hidden_values_by_their_numbers() -> None:
     kept = [stored(3, "i:2", "other"), stored(1, "i:1", "secret"), stored(2, "i:2", "secret")]
     third, second, first = model_page.revisions(kept, "m-2", "m-3")["revisions"]
-    assert [one["role"] for one in (third, second, first)] == ["target", "current", ""]
+    assert [revision["role"] for revision in (third, second, first)] == ["target", "current", ""]
     assert (first["first"], first["diff"]) == (True, [])
     assert {kind + text.strip(" -") for kind, text in second["diff"] if kind != " "} == {"-image: i:1", "+image: i:2"}
     changed = {kind + text.strip() for kind, text in third["diff"] if kind != " "}

@@ -38,7 +38,7 @@ class Site:
         return self.now.get(name, UNKNOWN)
 
     def names(self, **query: str) -> list[str]:
-        return [one["name"] for one in self.page(**query)["rows"]]
+        return [row["name"] for row in self.page(**query)["rows"]]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_state_follows_from_conditions_spec_and_scaling(
 
 
 def test_a_row_shows_what_the_object_has() -> None:
-    found = row(
+    shown = row(
         model(
             spec={"replicas": 3, "scaling": {"maxReplicas": 8}, "runtime": {"gpu": {"count": 2}}},
             status={
@@ -75,17 +75,17 @@ def test_a_row_shows_what_the_object_has() -> None:
             },
         )
     )
-    assert (found.gpus, found.cost, found.currency) == (4, 10.0, "EUR")
-    assert (found.ready, found.replicas, found.desired, found.min, found.max) == (2, 3, 4, 1, 8)
-    assert (found.queue, found.gpu, found.batch) == (12.0, 71.0, 6.4)
-    assert (found.queue_target, found.policy, found.why) == (48.0, "Planner", "because")
+    assert (shown.gpus, shown.cost, shown.currency) == (4, 10.0, "EUR")
+    assert (shown.ready, shown.replicas, shown.desired, shown.min, shown.max) == (2, 3, 4, 1, 8)
+    assert (shown.queue, shown.gpu, shown.batch) == (12.0, 71.0, 6.4)
+    assert (shown.queue_target, shown.policy, shown.why) == (48.0, "Planner", "because")
 
 
 def test_a_model_without_a_status_has_a_row_without_guesses() -> None:
     bare = model()
     del bare["status"]
-    found = row(bare)
-    assert (found.state, found.ready, found.desired, found.max, found.queue, found.queue_target) == (
+    shown = row(bare)
+    assert (shown.state, shown.ready, shown.desired, shown.max, shown.queue, shown.queue_target) == (
         "unknown",
         None,
         None,
@@ -100,14 +100,14 @@ def test_costs_are_added_up_where_they_are_known() -> None:
     site = Site(model(1), model(2, status=priced), model(3, status=priced))
     page = site.page(sort="cost", order="descending")
     assert (page["cost"], page["currency"]) == (5.0, "EUR")
-    assert [one["cost"] for one in page["rows"]] == [2.5, 2.5, None]
+    assert [row["cost"] for row in page["rows"]] == [2.5, 2.5, None]
     assert Site(model(1)).page()["cost"] is None
 
 
 def test_pages_are_cut_out_of_what_matches() -> None:
     site = Site(*(model(n) for n in range(250)))
     page = site.page(sort="name", offset="100", limit="100")
-    assert [one["name"] for one in page["rows"]] == [f"model-{n:04}" for n in range(100, 200)]
+    assert [row["name"] for row in page["rows"]] == [f"model-{n:04}" for n in range(100, 200)]
     assert (page["total"], page["matched"], page["offset"]) == (250, 250, 100)
     assert len(site.read) == 100  # what is read now is read for the rows in sight only
     assert site.page(offset="240", limit="100")["rows"][-1]["name"] == "model-0249"
@@ -124,7 +124,7 @@ def test_every_word_of_the_filter_must_be_there() -> None:
 def test_a_state_can_be_filtered_and_all_are_counted() -> None:
     site = Site(model(1), model(2, conditions=(condition("Ready", "False"),)), model(3))
     page = site.page(state="unready")
-    assert [one["name"] for one in page["rows"]] == ["model-0002"]
+    assert [row["name"] for row in page["rows"]] == ["model-0002"]
     assert (page["counts"]["ready"], page["counts"]["unready"]) == (2, 1)
 
 
@@ -138,7 +138,7 @@ TARGET = {"scaling": {"maxReplicas": 4, "targets": {"latency": "200ms"}}}
 
 
 @pytest.mark.parametrize(
-    ("made", "load", "found"),
+    ("deployment", "load", "expected"),
     [
         (model(), NO_LOAD, []),
         (model(spec=TARGET), SLOW, ["slow"]),
@@ -154,8 +154,10 @@ TARGET = {"scaling": {"maxReplicas": 4, "targets": {"latency": "200ms"}}}
         (model(status={"scaling": {"limitedBy": ["max"]}}), NO_LOAD, ["limited"]),
     ],
 )
-def test_problems_follow_from_the_state_and_the_load(made: Object, load: CurrentLoad, found: list[str]) -> None:
-    assert problems(row(made), load) == found
+def test_problems_follow_from_the_state_and_the_load(
+    deployment: Object, load: CurrentLoad, expected: list[str]
+) -> None:
+    assert problems(row(deployment), load) == expected
 
 
 def busy(rate: float, **more: float) -> ModelNumbers:
@@ -169,10 +171,10 @@ def test_models_with_problems_come_first_and_then_the_busiest() -> None:
     counts = ReplicaCounts(replicas=1, ready=1, desired=1)
     for number, numbers in ((1, busy(1.0)), (2, busy(9.0)), (3, busy(2.0)), (4, busy(4.0, rejected=1.0))):
         site.history.add(name(number), 0.0, counts, numbers, Quantiles(100.0, 300.0, 400.0))
-    assert [int(one[-1]) for one in site.names()] == [5, 4, 3, 2, 1]
+    assert [int(model_name[-1]) for model_name in site.names()] == [5, 4, 3, 2, 1]
     assert site.names(problem="slow") == ["model-0003"]
     assert site.names(problem="unhealthy") == ["model-0005"]
-    assert [int(one[-1]) for one in site.names(problem="any")] == [5, 4, 3]
+    assert [int(model_name[-1]) for model_name in site.names(problem="any")] == [5, 4, 3]
 
 
 def test_totals_add_up_what_is_known_and_say_of_how_many() -> None:
@@ -202,8 +204,13 @@ def test_totals_add_up_what_is_known_and_say_of_how_many() -> None:
             "paused": False,
         }
     ]
-    one = site.page(namespace="team-a")
-    assert (one["total"], one["rate"], one["rolling"], one["namespaces"]) == (1, 10.0, 0, ["team-a", "team-b"])
+    team_page = site.page(namespace="team-a")
+    assert (team_page["total"], team_page["rate"], team_page["rolling"], team_page["namespaces"]) == (
+        1,
+        10.0,
+        0,
+        ["team-a", "team-b"],
+    )
     assert site.page({"team-b"})["namespaces"] == ["team-b"]
 
 
@@ -213,11 +220,11 @@ def test_totals_of_models_without_reports_are_unknown_and_not_0() -> None:
 
 
 def test_live_numbers_go_before_the_status() -> None:
-    told = {"summary": {"queue": "12/48", "gpu": "?"}}
-    site = Site(model(1, status=told), model(2, status=told))
+    status = {"summary": {"queue": "12/48", "gpu": "?"}}
+    site = Site(model(1, status=status), model(2, status=status))
     site.now[name(1)] = ModelNumbers(waiting=3.0, gpu=50.0)
     rows = site.page(sort="name")["rows"]
-    assert [(one["queue"], one["gpu"]) for one in rows] == [(3.0, 50.0), (12.0, None)]
+    assert [(row["queue"], row["gpu"]) for row in rows] == [(3.0, 50.0), (12.0, None)]
     site.history.add(name(1), 0.0, ReplicaCounts(replicas=1, ready=1, desired=1), site.now[name(1)])
     assert site.names(sort="queue") == ["model-0001", "model-0002"]
 
@@ -234,7 +241,7 @@ def test_unknown_values_are_last_either_way() -> None:
 def test_readers_see_and_count_only_what_they_may() -> None:
     site = Site(model(1, "team-a"), model(2, "team-b"))
     page = site.page({"team-b"})
-    assert [one["namespace"] for one in page["rows"]] == ["team-b"]
+    assert [row["namespace"] for row in page["rows"]] == ["team-b"]
     assert page["total"] == sum(page["counts"].values()) == 1
     assert site.page(set())["total"] == 0
     assert site.page()["total"] == 2
@@ -245,11 +252,11 @@ def test_a_model_that_changes_or_goes_changes_the_page() -> None:
     site.page()
     site.models[name(1)] = model(1, version="2", spec={"replicas": 7})
     del site.models[name(2)]
-    assert [(one["name"], one["replicas"]) for one in site.page()["rows"]] == [("model-0001", 7)]
+    assert [(row["name"], row["replicas"]) for row in site.page()["rows"]] == [("model-0001", 7)]
 
 
 @pytest.mark.parametrize(
-    ("query", "said"),
+    ("query", "message"),
     [
         ({"state": "odd"}, "state is 'odd'; good: stalled, unready"),
         ({"sort": "odd"}, "sort is 'odd'; good: urgency, state, name"),
@@ -262,8 +269,8 @@ def test_a_model_that_changes_or_goes_changes_the_page() -> None:
         ({"text": "x" * 201}, "text has 201 characters; the limit is 200"),
     ],
 )
-def test_an_invalid_query_is_named(query: dict[str, str], said: str) -> None:
-    with pytest.raises(InvalidQuery, match=said.replace("(", r"\(")):
+def test_an_invalid_query_is_named(query: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidQuery, match=message.replace("(", r"\(")):
         TableQuery.of(query)
 
 
@@ -301,5 +308,5 @@ def test_the_latency_of_a_row_is_the_quantile_of_its_objective() -> None:
     [key] = site.models
     counts = ReplicaCounts(replicas=1, ready=1, desired=1)
     site.history.add(key, 0.0, counts, UNKNOWN, Quantiles(p50=20.0, p95=150.0, p99=300.0))
-    [found] = site.page()["rows"]
-    assert (round(found["latency"]), found["latency_target"], found["problems"]) == (300, 200.0, ["slow"])
+    [shown] = site.page()["rows"]
+    assert (round(shown["latency"]), shown["latency_target"], shown["problems"]) == (300, 200.0, ["slow"])

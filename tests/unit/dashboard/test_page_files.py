@@ -15,17 +15,17 @@ POLICY = "Content-Security-Policy"
 
 def imported(module: str) -> set[str]:
     """Modules that are loaded with this one, itself among them."""
-    found: set[str] = set()
+    modules: set[str] = set()
     due = [module]
     while due:
         name = due.pop()
-        if name not in found:
-            found.add(name)
+        if name not in modules:
+            modules.add(name)
             if not name.startswith("uplot/"):
                 due += re.findall(
                     r'^import .*? from "\./([^"]+)\.js";', (STATIC / f"{name}.js").read_text(), re.MULTILINE
                 )
-    return found
+    return modules
 
 
 def test_texts_of_files_are_in_the_page_and_its_policy() -> None:
@@ -80,4 +80,4 @@ def test_commands_that_annotate_replace_the_annotation_of_an_earlier_step() -> N
     # The annotations stay, and without the option kubectl refuses to change one.
     commands = re.findall(r"kubectl annotate .*", (STATIC / "commands.js").read_text())
     assert len(commands) == 3
-    assert [one for one in commands if "--overwrite" not in one] == []
+    assert [command for command in commands if "--overwrite" not in command] == []

@@ -34,9 +34,9 @@ THEMES = ("light", "dark")
 
 def colour(name: str, theme: str) -> Colour:
     """A custom property of the style sheet, in linear RGB."""
-    found = re.search(rf"--{name}: light-dark\((#\w{{6}}), (#\w{{6}})\)", CSS)
-    assert found is not None, name
-    text = found[1 + THEMES.index(theme)]
+    match = re.search(rf"--{name}: light-dark\((#\w{{6}}), (#\w{{6}})\)", CSS)
+    assert match is not None, name
+    text = match[1 + THEMES.index(theme)]
     value = np.array([int(text[at : at + 2], 16) for at in (1, 3, 5)]) / 255
     return np.where(value <= 0.04045, value / 12.92, ((value + 0.055) / 1.055) ** 2.4)
 
@@ -49,7 +49,7 @@ def oklab(linear: Colour) -> Colour:
 
 
 def contrast(a: Colour, b: Colour) -> float:
-    low, high = sorted(float(one @ [0.2126, 0.7152, 0.0722]) for one in (a, b))
+    low, high = sorted(float(colour @ [0.2126, 0.7152, 0.0722]) for colour in (a, b))
     return (high + 0.05) / (low + 0.05)
 
 
@@ -74,8 +74,8 @@ def test_each_two_lines_differ_in_grey(theme: str) -> None:
 
 @pytest.mark.parametrize("theme", THEMES)
 def test_each_line_stands_out_from_the_background(theme: str) -> None:
-    for one in lines(theme):
-        assert contrast(one, colour("back", theme)) >= MIN_CONTRAST
+    for line in lines(theme):
+        assert contrast(line, colour("back", theme)) >= MIN_CONTRAST
 
 
 def test_each_line_of_a_chart_has_its_own_style() -> None:

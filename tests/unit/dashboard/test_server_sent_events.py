@@ -20,8 +20,8 @@ async def frames(documents: list[bytes], *, looks: int, every_s: float = 1.0) ->
         left -= 1
         return left == 0
 
-    found: AsyncIterator[bytes] = server_sent_events.events("model", render, ended, interval_s=every_s)
-    return [frame async for frame in found]
+    stream: AsyncIterator[bytes] = server_sent_events.events("model", render, ended, interval_s=every_s)
+    return [frame async for frame in stream]
 
 
 async def test_a_document_is_sent_when_it_differs_from_the_one_before() -> None:
@@ -39,10 +39,10 @@ async def test_an_exception_of_the_document_ends_the_stream() -> None:
     async def render() -> bytes:
         raise PermissionError("no more")
 
-    found = server_sent_events.events("model", render, ConnectionLimit().wait_closing)
-    assert await anext(found) == b"retry: 5000\n\n"
+    stream = server_sent_events.events("model", render, ConnectionLimit().wait_closing)
+    assert await anext(stream) == b"retry: 5000\n\n"
     with pytest.raises(PermissionError):
-        await anext(found)
+        await anext(stream)
 
 
 def test_a_connection_limit_counts_seats_and_frees_those_left() -> None:

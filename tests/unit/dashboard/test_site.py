@@ -15,22 +15,22 @@ class Answers:
     """A Prometheus with these answers."""
 
     def __init__(self, answer: Any) -> None:
-        self.answer, self.asked = answer, list[str]()
+        self.answer, self.queries = answer, list[str]()
 
     async def value(self, query: str) -> float | None:
-        self.asked.append(query)
+        self.queries.append(query)
         if isinstance(self.answer, Exception):
             raise self.answer
-        found: float | None = self.answer
-        return found
+        answer: float | None = self.answer
+        return answer
 
     async def rows(self, query: str, over: QueryRange) -> Sequence[Mapping[str, Any]]:
         del over
-        self.asked.append(query)
+        self.queries.append(query)
         if isinstance(self.answer, Exception):
             raise self.answer
-        found: Sequence[Mapping[str, Any]] = self.answer
-        return found
+        answer: Sequence[Mapping[str, Any]] = self.answer
+        return answer
 
 
 class Site(SiteMetrics):
@@ -74,11 +74,11 @@ def test_samples_are_put_where_their_times_are_and_the_rest_is_unknown() -> None
         {"metric": {"field": "lost"}, "values": [[over.end, "0.06175"], [over.begin, "1"], [over.begin + 240, "0"]]},
         {"metric": {"field": "failed"}, "values": [[over.end, "0.1235"]]},
     ]
-    found = parse(rows, over)
-    assert (found["rate"][-1], found["rate"][0], len(found["rate"])) == (12.35, None, MAX_POINTS)
-    assert (found["errors"][-1], found["errors"][-2]) == (pytest.approx(1.5, rel=0.01), None)
-    assert found["lost"][:2] == [None, None], "without requests there is no share of errors"
-    assert (found["end"], found["step"]) == (over.end, 240)
+    series = parse(rows, over)
+    assert (series["rate"][-1], series["rate"][0], len(series["rate"])) == (12.35, None, MAX_POINTS)
+    assert (series["errors"][-1], series["errors"][-2]) == (pytest.approx(1.5, rel=0.01), None)
+    assert series["lost"][:2] == [None, None], "without requests there is no share of errors"
+    assert (series["end"], series["step"]) == (over.end, 240)
 
 
 @pytest.mark.parametrize(
@@ -90,9 +90,9 @@ def test_samples_are_put_where_their_times_are_and_the_rest_is_unknown() -> None
     ],
 )
 async def test_a_range_that_cannot_be_had_has_its_reason(answer: Any, why: str) -> None:
-    found = await Site(answer).history(name(), 24)
-    assert list(found) == ["why"]
-    assert found["why"].startswith(why)
+    history = await Site(answer).history(name(), 24)
+    assert list(history) == ["why"]
+    assert history["why"].startswith(why)
 
 
 async def test_gpus_of_the_cluster_are_queried_at_most_once_a_minute() -> None:
@@ -104,13 +104,13 @@ async def test_gpus_of_the_cluster_are_queried_at_most_once_a_minute() -> None:
     assert (await site.settled())["gpus"] == 48.0
     await site.settled()
     assert site.prometheus is not None
-    assert len(site.prometheus.asked) == 1
+    assert len(site.prometheus.queries) == 1
     site.at = 60.0
     site.prometheus.answer = PrometheusError("no")
     assert await site.settled() == {"gpus": None, "why": "The GPUs of the cluster are unknown: no."}
 
 
 async def test_gpus_of_the_cluster_are_unknown_without_prometheus() -> None:
-    found = await Site(None).settled()
-    assert found["gpus"] is None
-    assert "no Prometheus is configured" in found["why"]
+    allocatable = await Site(None).settled()
+    assert allocatable["gpus"] is None
+    assert "no Prometheus is configured" in allocatable["why"]

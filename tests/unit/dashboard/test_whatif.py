@@ -24,12 +24,19 @@ PAST = Past(300.0, 1_000_000.0, (None, *[100.0] * 24))
 
 
 def test_both_courses_are_shown_with_their_totals() -> None:
-    told = whatif.comparison(WhatIfQuery.of({"latency": "250ms", "max": "2", "min": "", "hours": "1"}), KNOWN, PAST)
+    comparison = whatif.comparison(
+        WhatIfQuery.of({"latency": "250ms", "max": "2", "min": "", "hours": "1"}), KNOWN, PAST
+    )
 
-    assert json.loads(json.dumps(told)) == told
-    assert (told["end"], told["step"], len(told["rate"]), told["known_hours"]) == (1_000_000.0, 300.0, 12, 1.0)
-    assert len(told["current"]) == len(told["alternative"]) == 12
-    current, alternative = told["totals"]["current"], told["totals"]["alternative"]
+    assert json.loads(json.dumps(comparison)) == comparison
+    assert (comparison["end"], comparison["step"], len(comparison["rate"]), comparison["known_hours"]) == (
+        1_000_000.0,
+        300.0,
+        12,
+        1.0,
+    )
+    assert len(comparison["current"]) == len(comparison["alternative"]) == 12
+    current, alternative = comparison["totals"]["current"], comparison["totals"]["alternative"]
     assert (current["min"], current["max"], current["latency_ms"]) == (1, 8, 400.0)
     assert (alternative["min"], alternative["max"], alternative["latency_ms"]) == (1, 2, 250.0)
     assert current["short_hours"] == 0
@@ -37,11 +44,11 @@ def test_both_courses_are_shown_with_their_totals() -> None:
 
 
 def test_an_empty_request_repeats_the_present() -> None:
-    told = whatif.comparison(WhatIfQuery.of({"latency": "", "min": "", "max": ""}), KNOWN, PAST)
+    comparison = whatif.comparison(WhatIfQuery.of({"latency": "", "min": "", "max": ""}), KNOWN, PAST)
 
-    assert told["alternative"] == told["current"]
-    assert len(told["rate"]) == 25
-    assert told["current"][0] is None
+    assert comparison["alternative"] == comparison["current"]
+    assert len(comparison["rate"]) == 25
+    assert comparison["current"][0] is None
 
 
 @pytest.mark.parametrize(

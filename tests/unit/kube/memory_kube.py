@@ -45,22 +45,22 @@ class MemoryKube(Kube):
         """Return a connection with faults to the same objects."""
         return Faulty(self, fault)
 
-    def _put(self, where: tuple[Kind, str, str], obj: Object) -> Object:
+    def _put(self, key: tuple[Kind, str, str], obj: Object) -> Object:
         stored = copied(obj)
         number = str(next(self._versions))
         stored["metadata"].setdefault("uid", f"uid-{number}")
         stored["metadata"]["resourceVersion"] = number
-        self.objects[where] = stored
+        self.objects[key] = stored
         return copied(stored)
 
-    def _check(self, where: tuple[Kind, str, str], conditions: Mapping[str, Any]) -> None:
+    def _check(self, key: tuple[Kind, str, str], conditions: Mapping[str, Any]) -> None:
         """Raise `Conflicted` if the object has another uid or resourceVersion than these conditions, as the API server does."""
-        there = self.objects.get(where)
-        if there is None and "uid" in conditions:
-            raise errors.Conflicted(409, f"uid mismatch: no {where[0].plural} {where[2]}")
+        stored = self.objects.get(key)
+        if stored is None and "uid" in conditions:
+            raise errors.Conflicted(409, f"uid mismatch: no {key[0].plural} {key[2]}")
         for field in ("uid", "resourceVersion"):
-            if there is not None and field in conditions and conditions[field] != there["metadata"][field]:
-                raise errors.Conflicted(409, f"{where[0].plural} {where[2]} has another {field}")
+            if stored is not None and field in conditions and conditions[field] != stored["metadata"][field]:
+                raise errors.Conflicted(409, f"{key[0].plural} {key[2]} has another {field}")
 
     @override
     async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
@@ -80,11 +80,11 @@ class MemoryKube(Kube):
     async def patch(
         self, kind: Kind, namespace: str, name: str, body: Mapping[str, Any], *, subresource: str = ""
     ) -> Object:
-        there = self.objects[kind, namespace, name]
-        wanted = body.get("metadata", {}).get("resourceVersion")
-        if wanted is not None and wanted != there["metadata"]["resourceVersion"]:
-            raise errors.Conflicted(409, f"{kind.plural} {name} is not {wanted}")
-        return self._put((kind, namespace, name), _merge(there, body))
+        stored = self.objects[kind, namespace, name]
+        version = body.get("metadata", {}).get("resourceVersion")
+        if version is not None and version != stored["metadata"]["resourceVersion"]:
+            raise errors.Conflicted(409, f"{kind.plural} {name} is not {version}")
+        return self._put((kind, namespace, name), _merge(stored, body))
 
     @override
     async def apply(self, kind: Kind, obj: Object, *, subresource: str = "", manager: str = FIELD_MANAGER) -> Object:
@@ -93,13 +93,13 @@ class MemoryKube(Kube):
 
     @override
     async def scale(self, kind: Kind, obj: Object, *, before: int, after: int, version: str | None = None) -> Object:
-        where = (kind, obj["metadata"]["namespace"], obj["metadata"]["name"])
-        there = self.objects[where]
-        if version not in {None, there["metadata"]["resourceVersion"]}:
-            raise errors.Conflicted(409, f"{kind.plural} {where[2]} is not {version}")
-        if (there["metadata"]["uid"], there["spec"]["replicas"]) != (obj["metadata"]["uid"], before):
-            raise errors.Conflicted(409, f"{kind.plural} {where[2]} has not {before} replicas")
-        return self._put(where, _merge(there, {"spec": {"replicas": after}}))
+        key = (kind, obj["metadata"]["namespace"], obj["metadata"]["name"])
+        stored = self.objects[key]
+        if version not in {None, stored["metadata"]["resourceVersion"]}:
+            raise errors.Conflicted(409, f"{kind.plural} {key[2]} is not {version}")
+        if (stored["metadata"]["uid"], stored["spec"]["replicas"]) != (obj["metadata"]["uid"], before):
+            raise errors.Conflicted(409, f"{kind.plural} {key[2]} has not {before} replicas")
+        return self._put(key, _merge(stored, {"spec": {"replicas": after}}))
 
     @override
     async def delete(self, kind: Kind, namespace: str, name: str, *, seen: Object | None = None) -> None:
@@ -151,22 +151,22 @@ class Faulty(MemoryKube):
     @override
     async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
         fate = await self._before("get")
-        found = await super().get(kind, namespace, name)
+        obj = await super().get(kind, namespace, name)
         await self._after("get", fate)
-        return found
+        return obj
 
     @override
     async def create(self, kind: Kind, obj: Object, *, namespace: str = "", dry_run: bool = False) -> Object:
         fate = await self._before("create")
-        made = await super().create(kind, obj, namespace=namespace, dry_run=dry_run)
+        created = await super().create(kind, obj, namespace=namespace, dry_run=dry_run)
         await self._after("create", fate)
-        return made
+        return created
 
     @override
     async def patch(
         self, kind: Kind, namespace: str, name: str, body: Mapping[str, Any], *, subresource: str = ""
     ) -> Object:
         fate = await self._before("patch")
-        made = await super().patch(kind, namespace, name, body, subresource=subresource)
+        patched = await super().patch(kind, namespace, name, body, subresource=subresource)
         await self._after("patch", fate)
-        return made
+        return patched

@@ -18,7 +18,7 @@ DEPLOYMENT: dict[str, Any] = {"kind": "Deployment", "metadata": {"name": "a"}, "
 
 
 @pytest.mark.parametrize(
-    ("live", "wanted"),
+    ("live", "desired"),
     [
         ({"a": 1, "b": 2}, {"a": 1}),
         ({"a": {"b": 1, "c": 2}}, {"a": {}}),
@@ -32,12 +32,12 @@ DEPLOYMENT: dict[str, Any] = {"kind": "Deployment", "metadata": {"name": "a"}, "
         ("163490668m", "163490.66730"),
     ],
 )
-def test_defaults_and_formats_of_the_api_server_are_no_difference(live: Any, wanted: Any) -> None:
-    assert holds(live, wanted)
+def test_defaults_and_formats_of_the_api_server_are_no_difference(live: Any, desired: Any) -> None:
+    assert holds(live, desired)
 
 
 @pytest.mark.parametrize(
-    ("live", "wanted"),
+    ("live", "desired"),
     [
         ({}, {"a": 1}),
         ({}, {"a": 0}),
@@ -60,8 +60,8 @@ def test_defaults_and_formats_of_the_api_server_are_no_difference(live: Any, wan
         (1, "1"),
     ],
 )
-def test_a_real_change_is_a_difference(live: Any, wanted: Any) -> None:
-    assert not holds(live, wanted)
+def test_a_real_change_is_a_difference(live: Any, desired: Any) -> None:
+    assert not holds(live, desired)
 
 
 @given(JSON)

@@ -55,7 +55,7 @@ class Server:
     """Answers each request when the test says so."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self.lease, self.slow = asyncio.Event(), asyncio.Event()
         self.rest_client = self
         self.configuration = SimpleNamespace(host="https://server")
@@ -64,7 +64,7 @@ class Server:
         """Nobody's credentials."""
 
     async def request(self, method: str, url: str, **_: object) -> Any:
-        self.asked.append(f"{method} {url.rpartition('/')[2].partition('?')[0]}")
+        self.requests.append(f"{method} {url.rpartition('/')[2].partition('?')[0]}")
         if "/leases" in url:
             await self.lease.wait()
         if url.endswith("/slow"):
@@ -91,7 +91,7 @@ def test_a_late_lease_has_no_more_applies_put_in_front_of_it() -> None:
             await asyncio.sleep(60)
             assert not held_back.done()
             server.lease.set()
-        return server.asked
+        return server.requests
 
     assert run(scenario) == ["PATCH lease", "PATCH early", "GET read", "PATCH late"]
 
@@ -112,7 +112,7 @@ def test_a_queued_apply_waits_for_a_lease_that_becomes_late() -> None:
             await asyncio.sleep(1)
             assert not held_back.done()
             server.lease.set()
-        return server.asked[MAX_AT_ONCE:]
+        return server.requests[MAX_AT_ONCE:]
 
     assert run(scenario) == ["PATCH lease", "GET read", "PATCH late"]
 
@@ -136,7 +136,7 @@ def test_a_fenced_client_reads_and_renews_and_writes_nothing() -> None:
                 await write
         await client.get(kinds.POD, "ns", "read")
         await client.patch(kinds.LEASE, "ns", "lease", {})
-        return server.asked
+        return server.requests
 
     assert run(scenario) == ["GET read", "PATCH lease"]
 
@@ -144,17 +144,17 @@ def test_a_fenced_client_reads_and_renews_and_writes_nothing() -> None:
 class Timing(Server):
     """Notes the timeout of each request, in the client and for the API server."""
 
-    def __init__(self, status: int = 200, said: str = "") -> None:
+    def __init__(self, status: int = 200, message: str = "") -> None:
         super().__init__()
-        self.status, self.said = status, said
+        self.status, self.message = status, message
         self.timeouts: list[tuple[str, float, str]] = []
 
     async def request(self, method: str, url: str, **options: Any) -> Any:
-        asked = parse_qs(urlsplit(url).query).get("timeout", [""])[0]
-        self.timeouts.append((method, options["_request_timeout"].total, asked))
+        timeout = parse_qs(urlsplit(url).query).get("timeout", [""])[0]
+        self.timeouts.append((method, options["_request_timeout"].total, timeout))
 
         async def read() -> bytes:
-            return json.dumps({"message": self.said}).encode()
+            return json.dumps({"message": self.message}).encode()
 
         return SimpleNamespace(response=SimpleNamespace(status=self.status, read=read, headers={}))
 
@@ -182,10 +182,10 @@ def test_a_write_has_only_the_time_until_another_replica_may_lead() -> None:
 
 
 def test_another_uid_is_a_conflict_and_no_refusal() -> None:
-    said = 'ConfigMap "a" is invalid: metadata.uid: Invalid value: "u": field is immutable'
+    message = 'ConfigMap "a" is invalid: metadata.uid: Invalid value: "u": field is immutable'
 
     async def scenario(_: VirtualTime) -> None:
-        client = KubeClient(cast("Any", Timing(422, said)))
+        client = KubeClient(cast("Any", Timing(422, message)))
         with pytest.raises(Conflicted, match="another object"):
             await client.apply(kinds.POD, {"metadata": {"name": "a", "namespace": "ns", "uid": "u"}})
         with pytest.raises(Conflicted, match="another object"):

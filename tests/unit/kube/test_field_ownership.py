@@ -37,11 +37,11 @@ def test_fields_beside_the_path_stay_with_their_owner() -> None:
     scaler = entry("autoscaler", template(**{"f:replicas": {}}))
     scaler["fieldsV1"]["f:spec"].pop("f:template")
     status = entry("kube-controller-manager", {"f:status": {"f:replicas": {}}}, subresource="status")
-    found = with_sole_owner(
+    entries = with_sole_owner(
         [entry("halcyon", template("A"), "Apply"), entry("kubectl", template("B")), scaler, status], "halcyon", TEMPLATE
     )
-    assert found is not None
-    assert found[1:] == [scaler, status]
+    assert entries is not None
+    assert entries[1:] == [scaler, status]
 
 
 def test_fields_without_an_apply_or_another_owner_stay() -> None:

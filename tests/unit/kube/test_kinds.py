@@ -60,8 +60,13 @@ def test_a_key_reads_as_people_write_it() -> None:
     ],
 )
 def test_an_http_status_becomes_the_error_with_its_remedy(status: int, error: type[errors.ApiError]) -> None:
-    made = errors.of_status(status, "PATCH x: no", reason="Why", retry_after_s=3.0)
+    api_error = errors.of_status(status, "PATCH x: no", reason="Why", retry_after_s=3.0)
 
-    assert type(made) is error
-    assert (str(made), made.status, made.reason, made.retry_after_s) == ("PATCH x: no", status, "Why", 3.0)
-    assert isinstance(made, errors.HalcyonError)
+    assert type(api_error) is error
+    assert (str(api_error), api_error.status, api_error.reason, api_error.retry_after_s) == (
+        "PATCH x: no",
+        status,
+        "Why",
+        3.0,
+    )
+    assert isinstance(api_error, errors.HalcyonError)

@@ -108,21 +108,21 @@ async def holder(kube: MemoryKube) -> str:
 def test_the_first_leads_at_once_and_the_second_stands_by() -> None:
     async def scenario(time: VirtualTime) -> None:
         kube = MemoryKube()
-        one, two = replica(kube, "one", time), replica(kube, "two", time)
+        first, second = replica(kube, "one", time), replica(kube, "two", time)
         async with asyncio.TaskGroup() as group:
-            group.create_task(one.live())
+            group.create_task(first.live())
             await asyncio.sleep(0.5)
-            group.create_task(two.live())
+            group.create_task(second.live())
             await asyncio.sleep(300)
-            assert one.leads
-            assert not two.leads
-            assert two.elector.holder == "one"
+            assert first.leads
+            assert not second.leads
+            assert second.elector.holder == "one"
             lease = await kube.get(LEASE, "halcyon-system", "halcyon")
             assert lease is not None
             assert lease["spec"]["leaseTransitions"] == 1
-            two.stop.set()
+            second.stop.set()
             await asyncio.sleep(1)
-            one.stop.set()
+            first.stop.set()
 
     run(scenario)
 
@@ -130,18 +130,18 @@ def test_the_first_leads_at_once_and_the_second_stands_by() -> None:
 def test_a_leader_that_ends_hands_over_in_less_than_two_seconds() -> None:
     async def scenario(time: VirtualTime) -> float:
         kube = MemoryKube()
-        one, two = replica(kube, "one", time), replica(kube, "two", time)
+        first, second = replica(kube, "one", time), replica(kube, "two", time)
         async with asyncio.TaskGroup() as group:
-            group.create_task(one.live())
+            group.create_task(first.live())
             await asyncio.sleep(0.3)
-            group.create_task(two.live())
+            group.create_task(second.live())
             await asyncio.sleep(20.2)
-            one.stop.set()
+            first.stop.set()
             stopped = time()
-            await two.elector.leading.wait()
+            await second.elector.leading.wait()
             took = time() - stopped
-            two.stop.set()
-        assert one.led[0][1] <= two.led[0][0]
+            second.stop.set()
+        assert first.led[0][1] <= second.led[0][0]
         assert await holder(kube) == ""
         return took
 
@@ -151,16 +151,16 @@ def test_a_leader_that_ends_hands_over_in_less_than_two_seconds() -> None:
 def test_a_crashed_leader_is_replaced_within_fifteen_seconds_after_its_lease_ends() -> None:
     async def scenario(time: VirtualTime) -> float:
         kube = MemoryKube()
-        one, two = replica(kube, "one", time), replica(kube, "two", time)
-        crashing = asyncio.create_task(one.live())
+        first, second = replica(kube, "one", time), replica(kube, "two", time)
+        crashing = asyncio.create_task(first.live())
         await asyncio.sleep(0.3)
         async with asyncio.TaskGroup() as group:
-            group.create_task(two.live())
+            group.create_task(second.live())
             await asyncio.sleep(20)
             crashing.cancel()
             crashed = time()
-            await two.elector.leading.wait()
-            two.stop.set()
+            await second.elector.leading.wait()
+            second.stop.set()
             return time() - crashed
         raise AssertionError
 
@@ -172,20 +172,20 @@ def test_a_leader_that_cannot_renew_ends_before_another_may_lead(fate: str) -> N
     async def scenario(time: VirtualTime) -> None:
         kube = MemoryKube()
         broken = asyncio.Event()
-        one = replica(kube, "one", time, lambda _: fate if broken.is_set() else "ok")
-        two = replica(kube, "two", time)
+        first = replica(kube, "one", time, lambda _: fate if broken.is_set() else "ok")
+        second = replica(kube, "two", time)
         async with asyncio.TaskGroup() as group:
-            group.create_task(one.live())
+            group.create_task(first.live())
             await asyncio.sleep(0.3)
-            group.create_task(two.live())
+            group.create_task(second.live())
             await asyncio.sleep(20.9)
             broken.set()
             began = time()
-            await two.elector.leading.wait()
-            assert one.lost
-            assert one.led[0][1] - began <= RENEW_DEADLINE_S
-            assert one.led[0][1] < two.led[0][0]
-            two.stop.set()
+            await second.elector.leading.wait()
+            assert first.lost
+            assert first.led[0][1] - began <= RENEW_DEADLINE_S
+            assert first.led[0][1] < second.led[0][0]
+            second.stop.set()
 
     run(scenario)
 
@@ -193,14 +193,14 @@ def test_a_leader_that_cannot_renew_ends_before_another_may_lead(fate: str) -> N
 def test_a_leader_keeps_its_lease_where_each_request_takes_three_seconds() -> None:
     async def scenario(time: VirtualTime) -> None:
         kube = MemoryKube()
-        one = replica(kube, "one", time)
+        leader = replica(kube, "one", time)
         async with asyncio.TaskGroup() as group:
-            group.create_task(one.live())
-            await one.elector.leading.wait()
-            one.elector.client = Slow(kube, by_s=3.0)
+            group.create_task(leader.live())
+            await leader.elector.leading.wait()
+            leader.elector.client = Slow(kube, by_s=3.0)
             await asyncio.sleep(120)
-            assert one.leads
-            one.stop.set()
+            assert leader.leads
+            leader.stop.set()
 
     run(scenario)
 
@@ -208,12 +208,12 @@ def test_a_leader_keeps_its_lease_where_each_request_takes_three_seconds() -> No
 def test_a_renewal_whose_answer_was_lost_is_no_reason_to_end() -> None:
     async def scenario(time: VirtualTime) -> None:
         kube, fates = MemoryKube(), itertools.chain(["ok"] * 6, ["lose"], itertools.repeat("ok"))
-        one = replica(kube, "one", time, lambda _: next(fates))
+        leader = replica(kube, "one", time, lambda _: next(fates))
         async with asyncio.TaskGroup() as group:
-            group.create_task(one.live())
+            group.create_task(leader.live())
             await asyncio.sleep(60)
-            assert one.leads
-            one.stop.set()
+            assert leader.leads
+            leader.stop.set()
 
     run(scenario)
 
@@ -221,12 +221,12 @@ def test_a_renewal_whose_answer_was_lost_is_no_reason_to_end() -> None:
 def test_a_leader_that_another_has_replaced_ends() -> None:
     async def scenario(time: VirtualTime) -> None:
         kube = MemoryKube()
-        one = replica(kube, "one", time)
-        living = asyncio.create_task(one.live())
+        leader = replica(kube, "one", time)
+        living = asyncio.create_task(leader.live())
         await asyncio.sleep(5)
         await kube.patch(LEASE, "halcyon-system", "halcyon", {"spec": {"holderIdentity": "somebody"}})
         await living
-        assert one.lost
+        assert leader.lost
         assert time() < 5 + 2 * RENEW_INTERVAL_S
 
     run(scenario)
@@ -253,13 +253,13 @@ def test_a_lease_without_a_holder_is_taken() -> None:
     async def scenario(time: VirtualTime) -> str:
         kube = MemoryKube()
         await kube.create(LEASE, {"metadata": {"name": "halcyon"}}, namespace="halcyon-system")
-        one = replica(kube, "one", time)
-        living = asyncio.create_task(one.live())
-        await one.elector.leading.wait()
-        taken = await holder(kube)
-        one.stop.set()
+        leader = replica(kube, "one", time)
+        living = asyncio.create_task(leader.live())
+        await leader.elector.leading.wait()
+        holder_name = await holder(kube)
+        leader.stop.set()
         await living
-        return taken
+        return holder_name
 
     assert run(scenario) == "one"
 
@@ -268,11 +268,11 @@ def test_a_hand_over_that_fails_ends_all_the_same() -> None:
     async def scenario(time: VirtualTime) -> None:
         kube = MemoryKube()
         broken = asyncio.Event()
-        one = replica(kube, "one", time, lambda _: "hang" if broken.is_set() else "ok")
-        living = asyncio.create_task(one.live())
+        leader = replica(kube, "one", time, lambda _: "hang" if broken.is_set() else "ok")
+        living = asyncio.create_task(leader.live())
         await asyncio.sleep(1)
         broken.set()
-        one.stop.set()
+        leader.stop.set()
         began = time()
         await living
         assert time() - began < 5
@@ -283,17 +283,17 @@ def test_a_hand_over_that_fails_ends_all_the_same() -> None:
 FATES = st.lists(st.sampled_from(["ok", "ok", "ok", "refuse", "lose", "hang", "hang after"]), max_size=40)
 
 
-@given(one=FATES, two=FATES, three=FATES)
+@given(first=FATES, second=FATES, third=FATES)
 @draws(2.5)
 def test_two_never_lead_at_once_and_one_leads_when_faults_are_over(
-    one: list[str], two: list[str], three: list[str]
+    first: list[str], second: list[str], third: list[str]
 ) -> None:
     async def scenario(time: VirtualTime) -> None:
         kube = MemoryKube()
         stop = asyncio.Event()
         lives: list[Replica] = []
 
-        faults = {"one": deque(one), "two": deque(two), "three": deque(three)}
+        faults = {"one": deque(first), "two": deque(second), "three": deque(third)}
 
         async def again_and_again(name: str, left: deque[str]) -> None:
             # A process that ends is started anew, under another name as a pod would be.
@@ -330,22 +330,22 @@ def knows(standby: Replica) -> bool:
 def test_a_standby_knows_of_a_leader_until_the_lease_has_run_out() -> None:
     async def scenario(time: VirtualTime) -> None:
         kube = MemoryKube()
-        one, two = replica(kube, "one", time), replica(kube, "two", time)
-        assert not knows(two)
-        crashing = asyncio.create_task(one.live())
+        first, second = replica(kube, "one", time), replica(kube, "two", time)
+        assert not knows(second)
+        crashing = asyncio.create_task(first.live())
         await asyncio.sleep(0.3)
-        standing_by = asyncio.create_task(two.live())
+        standing_by = asyncio.create_task(second.live())
         for _ in range(60):
             await asyncio.sleep(0.5)
-            assert knows(two)
-        assert not two.leads
+            assert knows(second)
+        assert not second.leads
         crashing.cancel()
         crashed = time()
         # Whoever asks hears the leader's last word while it may still lead, and then somebody else's at once.
-        await two.elector.leading.wait()
+        await second.elector.leading.wait()
         assert time() - crashed > DURATION_S - RENEW_INTERVAL_S
-        assert knows(two)
-        two.stop.set()
+        assert knows(second)
+        second.stop.set()
         await standing_by
 
     run(scenario)
@@ -355,20 +355,20 @@ def test_a_standby_cut_off_from_the_lease_trusts_the_leader_meanwhile() -> None:
     async def scenario(time: VirtualTime) -> float:
         kube = MemoryKube()
         cut = asyncio.Event()
-        one = replica(kube, "one", time)
-        two = replica(kube, "two", time, lambda _: "refuse" if cut.is_set() else "ok")
-        living = asyncio.create_task(one.live())
+        first = replica(kube, "one", time)
+        second = replica(kube, "two", time, lambda _: "refuse" if cut.is_set() else "ok")
+        living = asyncio.create_task(first.live())
         await asyncio.sleep(0.3)
-        standing_by = asyncio.create_task(two.live())
+        standing_by = asyncio.create_task(second.live())
         await asyncio.sleep(20)
         cut.set()
         began = time()
         for _ in range(200):
-            if not knows(two):
+            if not knows(second):
                 break
             await asyncio.sleep(0.1)
         took = time() - began
-        for replica_ in (one, two):
+        for replica_ in (first, second):
             replica_.stop.set()
         await asyncio.gather(living, standing_by)
         return took
@@ -379,19 +379,19 @@ def test_a_standby_cut_off_from_the_lease_trusts_the_leader_meanwhile() -> None:
 def test_a_leader_past_its_deadline_may_not_write_until_it_renews() -> None:
     async def scenario(time: VirtualTime) -> None:
         broken = asyncio.Event()
-        one = replica(MemoryKube(), "one", time, lambda _: "hang" if broken.is_set() else "ok")
-        one.elector.fence.left_s()  # who never led isn't fenced: the API server decides about what it writes
+        leader = replica(MemoryKube(), "one", time, lambda _: "hang" if broken.is_set() else "ok")
+        leader.elector.fence.left_s()  # who never led isn't fenced: the API server decides about what it writes
         async with asyncio.TaskGroup() as group:
-            group.create_task(one.live())
+            group.create_task(leader.live())
             for _ in range(30):
                 await asyncio.sleep(1)
-                one.elector.fence.left_s()
+                leader.elector.fence.left_s()
             broken.set()
             await asyncio.sleep(RENEW_DEADLINE_S - RENEW_INTERVAL_S - 0.1)
-            one.elector.fence.left_s()
+            leader.elector.fence.left_s()
             # As after a pause: time has passed, and the elector's own round hasn't had its turn.
-            one.clock.time = lambda: time() + RENEW_INTERVAL_S + 0.2
+            leader.clock.time = lambda: time() + RENEW_INTERVAL_S + 0.2
             with pytest.raises(errors.LeaseLost, match=r"was renewed [789]\.\d s ago"):
-                one.elector.fence.left_s()
+                leader.elector.fence.left_s()
 
     run(scenario)

@@ -36,8 +36,8 @@ STARTED = pod(
 
 
 def seconds(times: PodTimes) -> list[float | None]:
-    found = (getattr(times, name) for name in PodTimes.__dataclass_fields__)
-    return [None if one is None else one - EPOCH for one in found]
+    values = (getattr(times, name) for name in PodTimes.__dataclass_fields__)
+    return [None if value is None else value - EPOCH for value in values]
 
 
 def test_all_times_of_a_finished_start_are_known() -> None:
@@ -49,14 +49,14 @@ def test_a_new_pod_has_the_time_of_its_creation_alone() -> None:
 
 
 def test_a_running_init_container_has_no_end() -> None:
-    made = pod(init=[{"name": "fetch", "state": {"running": {"startedAt": at(5)}}}])
-    assert seconds(pod_times.pod_times(made, "fetch")) == [0, None, 5, None, None, None]
-    assert seconds(pod_times.pod_times(made, "other")) == [0, None, None, None, None, None]
+    pod_object = pod(init=[{"name": "fetch", "state": {"running": {"startedAt": at(5)}}}])
+    assert seconds(pod_times.pod_times(pod_object, "fetch")) == [0, None, 5, None, None, None]
+    assert seconds(pod_times.pod_times(pod_object, "other")) == [0, None, None, None, None, None]
 
 
 def test_a_restart_overwrites_the_start_of_the_main_container() -> None:
-    made = pod(main=[{"name": "triton", "restartCount": 1, "state": {"running": {"startedAt": at(30)}}}])
-    assert pod_times.pod_times(made, "fetch").main_started_at is None
+    pod_object = pod(main=[{"name": "triton", "restartCount": 1, "state": {"running": {"startedAt": at(30)}}}])
+    assert pod_times.pod_times(pod_object, "fetch").main_started_at is None
 
 
 @pytest.mark.parametrize(
@@ -72,12 +72,16 @@ def test_a_restart_overwrites_the_start_of_the_main_container() -> None:
 def test_a_condition_has_a_time_once_it_is_true(
     conditions: tuple[Any, ...], scheduled: int | None, ready: int | None, began: int
 ) -> None:
-    made = pod(*conditions)
-    found = (pod_times.scheduled_at(made), pod_times.ready_at(made), pod_times.start_began_at(made))
-    assert [None if one is None else one - EPOCH for one in found] == [scheduled, ready, began]
+    pod_object = pod(*conditions)
+    times = (pod_times.scheduled_at(pod_object), pod_times.ready_at(pod_object), pod_times.start_began_at(pod_object))
+    assert [None if value is None else value - EPOCH for value in times] == [scheduled, ready, began]
 
 
 def test_a_time_that_is_none_is_unknown() -> None:
-    made = pod({"type": "Ready", "status": "True", "lastTransitionTime": "soon"})
-    made["metadata"]["creationTimestamp"] = None
-    assert (pod_times.ready_at(made), pod_times.created_at(made), pod_times.start_began_at(made)) == (None, None, None)
+    pod_object = pod({"type": "Ready", "status": "True", "lastTransitionTime": "soon"})
+    pod_object["metadata"]["creationTimestamp"] = None
+    assert (pod_times.ready_at(pod_object), pod_times.created_at(pod_object), pod_times.start_began_at(pod_object)) == (
+        None,
+        None,
+        None,
+    )

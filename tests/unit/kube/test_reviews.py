@@ -43,8 +43,8 @@ def by_namespace(api: Api) -> Reviews:
 
 
 def test_an_access_review_leaves_out_what_is_not_asked_about() -> None:
-    asked = ResourceAttributes("list", "serving.halcyon.dev", "v1alpha1", "modeldeployments")
-    assert access_review(SUBJECT_ACCESS_REVIEW, ADA, asked) == {
+    attributes = ResourceAttributes("list", "serving.halcyon.dev", "v1alpha1", "modeldeployments")
+    assert access_review(SUBJECT_ACCESS_REVIEW, ADA, attributes) == {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SubjectAccessReview",
         "spec": {
@@ -62,8 +62,8 @@ def test_an_access_review_leaves_out_what_is_not_asked_about() -> None:
 
 
 def test_a_local_access_review_is_an_object_of_its_namespace() -> None:
-    asked = ResourceAttributes("get", "serving.halcyon.dev", "v1alpha1", "modeldeployments", "team", "m")
-    review = access_review(LOCAL_SUBJECT_ACCESS_REVIEW, ADA, asked)
+    attributes = ResourceAttributes("get", "serving.halcyon.dev", "v1alpha1", "modeldeployments", "team", "m")
+    review = access_review(LOCAL_SUBJECT_ACCESS_REVIEW, ADA, attributes)
     assert review["metadata"] == {"namespace": "team"}
     assert review["spec"]["resourceAttributes"].items() >= {"namespace": "team", "name": "m"}.items()
 
@@ -78,8 +78,8 @@ async def test_a_user_may_what_the_api_server_allows(
     api = Api(status)
     reviews = make(api)
     assert await metric_reviewer(reviews)(ADA, namespace="team", metric="queuedepth") is allowed
-    [(where, review)] = api.created
-    assert where == namespace
+    [(created_in, review)] = api.created
+    assert created_in == namespace
     assert reviews.covers_all_namespaces is not bool(namespace)
     assert review["spec"]["resourceAttributes"] == {
         "verb": "list",
@@ -122,14 +122,16 @@ async def test_a_users_token_is_reviewed_without_an_audience() -> None:
 
 
 @pytest.mark.parametrize(("name", "verb"), [("", "list"), ("m", "get")])
-@pytest.mark.parametrize(("make", "where"), [(by_api_server, ""), (by_namespace, "team")])
-async def test_the_dashboard_reviews_lists_and_single_models(make: Any, where: str, name: str, verb: str) -> None:
+@pytest.mark.parametrize(("make", "review_namespace"), [(by_api_server, ""), (by_namespace, "team")])
+async def test_the_dashboard_reviews_lists_and_single_models(
+    make: Any, review_namespace: str, name: str, verb: str
+) -> None:
     api = Api({"allowed": True})
     reviews = ModelReviews(make(api))
     assert await reviews.may_see(ADA, namespace="team", name=name)
-    assert reviews.covers_all is not bool(where)
+    assert reviews.covers_all is not bool(review_namespace)
     [(namespace, review)] = api.created
-    assert namespace == where
+    assert namespace == review_namespace
     assert review["spec"]["resourceAttributes"] == {
         "verb": verb,
         "group": "serving.halcyon.dev",

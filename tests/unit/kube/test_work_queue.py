@@ -34,11 +34,11 @@ def queue(clock: Clock | None = None) -> WorkQueue:
 
 
 def drain(work: WorkQueue) -> list[Key]:
-    taken = []
+    keys = []
     while (key := work.take()) is not None:
-        taken.append(key)
+        keys.append(key)
         work.done(key)
-    return taken
+    return keys
 
 
 class Machine(RuleBasedStateMachine):
@@ -256,7 +256,7 @@ def test_a_failed_key_comes_back_by_itself_with_a_change_s_priority() -> None:
 def test_workers_wait_for_keys_and_share_them() -> None:
     async def scenario(time: VirtualTime) -> list[tuple[float, Key]]:
         work = WorkQueue(DrivenClock(time), jitter=lambda: 1.0)
-        taken: list[tuple[float, Key]] = []
+        starts: list[tuple[float, Key]] = []
         busy: set[Key] = set()
 
         async def worker() -> None:
@@ -264,7 +264,7 @@ def test_workers_wait_for_keys_and_share_them() -> None:
                 key = await work.get()
                 assert key not in busy
                 busy.add(key)
-                taken.append((time(), key))
+                starts.append((time(), key))
                 await asyncio.sleep(1)
                 busy.discard(key)
                 work.done(key)
@@ -279,12 +279,12 @@ def test_workers_wait_for_keys_and_share_them() -> None:
         await asyncio.sleep(20)
         for task in workers:
             task.cancel()
-        return taken
+        return starts
 
-    taken = run(scenario)
+    starts = run(scenario)
 
-    assert [key for _, key in taken] == [A, B, C, A, B]
-    assert [round(at, 2) for at, _ in taken] == [5, 5, 6, 6, 15]
+    assert [key for _, key in starts] == [A, B, C, A, B]
+    assert [round(at, 2) for at, _ in starts] == [5, 5, 6, 6, 15]
 
 
 def test_a_worker_that_is_cancelled_while_it_waits_loses_no_key() -> None:

@@ -29,15 +29,15 @@ class _Jumping(selectors.EpollSelector):
 
     @override
     def select(self, timeout: float | None = None) -> list[Any]:
-        found = super().select(0 if timeout == 0 else self._sockets_s)
+        ready = super().select(0 if timeout == 0 else self._sockets_s)
         if self._sockets_s:
             self.now += _TURN_S
-        if found:
-            return found
+        if ready:
+            return ready
         if timeout is None:
             raise RuntimeError("everything waits, and nothing will ever happen")
         self.now += max(timeout, 0)
-        return found
+        return ready
 
 
 class _Loop(asyncio.SelectorEventLoop):

@@ -62,8 +62,10 @@ def test_a_missing_value_is_not_zero() -> None:
 
 
 def test_the_hpa_has_the_metric() -> None:
-    made = hpa.hpa(Subject("team", "digits", "uid"), spec(concurrency=16), tolerance=True)
-    named = {one["external"]["metric"]["name"]: one["external"]["target"] for one in made["spec"]["metrics"]}
+    document = hpa.hpa(Subject("team", "digits", "uid"), spec(concurrency=16), tolerance=True)
+    named = {
+        metric["external"]["metric"]["name"]: metric["external"]["target"] for metric in document["spec"]["metrics"]
+    }
     assert named["concurrency"] == {"type": "AverageValue", "averageValue": "16"}
 
 
@@ -73,14 +75,14 @@ def test_the_planner_has_the_target() -> None:
 
 @pytest.mark.parametrize(("target", "count", "winner"), [(16, 3, "concurrency"), (100, 1, "rate")])
 def test_the_planner_holds_both_targets_and_names_the_one_that_decides(target: int, count: int, winner: str) -> None:
-    wanted = objectives(spec(concurrency=target, latency="10s"))
+    aims = objectives(spec(concurrency=target, latency="10s"))
     memory = PlannerMemory()
     for second in range(90):
         batches = {1: (20 * second, 0.02 * 20 * second)}
         pods = (PodReading("p", "ready", 0.0, 0.0),)
         reading = Reading(float(second), 1, 20.0 * second, 0.0, 40.0, batches=batches, pods=pods, concurrency=48.0)
-        made = plan(float(second), wanted, reading, memory)
-        memory = made.memory
-    assert (made.count, made.winner) == (count, winner), made.describe()
-    told = {part.name: str(part.text) for part in made.parts}
-    assert told["concurrency"] == f"48 in progress at {target} per replica needs {count}"
+        new_plan = plan(float(second), aims, reading, memory)
+        memory = new_plan.memory
+    assert (new_plan.count, new_plan.winner) == (count, winner), new_plan.describe()
+    texts = {part.name: str(part.text) for part in new_plan.parts}
+    assert texts["concurrency"] == f"48 in progress at {target} per replica needs {count}"

@@ -36,7 +36,7 @@ def counts(demands: Sequence[Demand], budget: Budget) -> list[int]:
     return [grant.replicas for grant in allocate(demands, budget).values()]
 
 
-def one_by_one(demands: Sequence[Demand], budget: Budget) -> list[int]:
+def replica_by_replica(demands: Sequence[Demand], budget: Budget) -> list[int]:
     """The rules of the module's docstring, replica by replica."""
     granted = [0 if d.gpus_per_replica else d.desired for d in demands]
     left, quotas, stopped = budget.gpus, dict(budget.namespaces), False
@@ -80,7 +80,7 @@ def test_filling_to_a_level_equals_allocation_replica_by_replica(
     demands: list[Demand], gpus: int, preempt: bool, fill: bool
 ) -> None:
     budget = Budget(gpus, preempt=preempt, fill=fill)
-    assert counts(demands, budget) == one_by_one(demands, budget)
+    assert counts(demands, budget) == replica_by_replica(demands, budget)
 
 
 @given(DEMANDS, st.integers(0, 80), QUOTAS, st.booleans())
@@ -88,7 +88,7 @@ def test_quotas_equal_allocation_replica_by_replica(
     demands: list[Demand], more: int, quotas: dict[str, int], preempt: bool
 ) -> None:
     budget = Budget(sum(d.floor * d.gpus_per_replica for d in demands) + more, quotas, preempt=preempt)
-    assert counts(demands, budget) == one_by_one(demands, budget)
+    assert counts(demands, budget) == replica_by_replica(demands, budget)
 
 
 @given(DEMANDS, st.integers(0, 80), QUOTAS, st.booleans(), st.booleans())

@@ -24,8 +24,8 @@ def cost_sample(
 
 def counted(*looks: GpuUsage) -> Ledger:
     ledger = Ledger()
-    for one in looks:
-        ledger = ledger.counted(one)
+    for usage in looks:
+        ledger = ledger.counted(usage)
     return ledger
 
 
@@ -97,22 +97,22 @@ def test_a_ledger_of_another_version_is_counted_afresh(stored: Any) -> None:
 
 
 def test_costs_follow_from_the_price() -> None:
-    found = cost(over(2, serving=2, busy=0.5, most=8), 3.0)
+    costs = cost(over(2, serving=2, busy=0.5, most=8), 3.0)
 
-    assert (found.gpus, found.per_hour) == (2, 6.0)
+    assert (costs.gpus, costs.per_hour) == (2, 6.0)
     # 6 an hour for 3,600 inferences an hour.
-    assert found.per_thousand == pytest.approx(6 / 3.6)
-    assert found.saving == pytest.approx(0.75)
-    assert found.starting == 0
-    assert found.busy == pytest.approx(0.5)
-    assert found.idle == pytest.approx(0.5)
+    assert costs.per_thousand == pytest.approx(6 / 3.6)
+    assert costs.saving == pytest.approx(0.75)
+    assert costs.starting == 0
+    assert costs.busy == pytest.approx(0.5)
+    assert costs.idle == pytest.approx(0.5)
 
 
 def test_the_cost_without_a_price_is_unknown_and_not_zero() -> None:
-    found = cost(over(2, serving=2, busy=0.5, most=8), None)
+    costs = cost(over(2, serving=2, busy=0.5, most=8), None)
 
-    assert (found.per_hour, found.per_thousand) == (None, None)
-    assert found.saving == pytest.approx(0.75)
+    assert (costs.per_hour, costs.per_thousand) == (None, None)
+    assert costs.saving == pytest.approx(0.75)
 
 
 def test_a_free_gpu_costs_zero() -> None:
@@ -126,10 +126,10 @@ def test_a_model_at_zero_costs_nothing_now() -> None:
 
 
 def test_few_inferences_and_a_short_time_give_no_cost() -> None:
-    found = cost(over(0.02, serving=2, busy=0.5, most=8), 3.0)
+    costs = cost(over(0.02, serving=2, busy=0.5, most=8), 3.0)
 
-    assert (found.per_thousand, found.saving, found.busy) == (None, None, None)
-    assert found.per_hour == 6.0
+    assert (costs.per_thousand, costs.saving, costs.busy) == (None, None, None)
+    assert costs.per_hour == 6.0
 
 
 def test_a_model_that_never_scaled_has_no_saving() -> None:
@@ -148,10 +148,10 @@ def test_the_share_of_starts_is_known_without_utilisation() -> None:
     ledger = over(1, serving=2)
     for second in range(int(HOUR), int(HOUR) + 120, 10):
         ledger = ledger.counted(cost_sample(second, starting=2, serving=2))
-    found = cost(ledger, 3.0)
+    costs = cost(ledger, 3.0)
 
-    assert found.starting == pytest.approx(240 / (7200 + 480), rel=0.1)
-    assert (found.busy, found.idle) == (None, None)
+    assert costs.starting == pytest.approx(240 / (7200 + 480), rel=0.1)
+    assert (costs.busy, costs.idle) == (None, None)
 
 
 def test_hours_of_an_earlier_version_keep_their_saving() -> None:

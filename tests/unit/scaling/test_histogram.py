@@ -11,35 +11,35 @@ histograms = st.tuples(*[st.integers(0, 50)] * 5).map(lambda counts: Histogram(B
 
 
 @given(histograms, histograms)
-def test_sums_count_each_answer_once(one: Histogram, other: Histogram) -> None:
-    both = one + other
-    assert both.total == one.total + other.total
-    assert all(both.above(bound) == one.above(bound) + other.above(bound) for bound in BOUNDS)
+def test_sums_count_each_answer_once(first: Histogram, second: Histogram) -> None:
+    both = first + second
+    assert both.total == first.total + second.total
+    assert all(both.above(bound) == first.above(bound) + second.above(bound) for bound in BOUNDS)
 
 
 @given(histograms, st.floats(0.01, 0.99))
-def test_a_quantile_lies_in_the_bucket_that_holds_it(found: Histogram, share: float) -> None:
-    bound = found.least_bound(share)
+def test_a_quantile_lies_in_the_bucket_that_holds_it(histogram: Histogram, share: float) -> None:
+    bound = histogram.least_bound(share)
     if bound is None:
-        assert found.total == 0 or found.above(BOUNDS[-1]) > (1 - share) * found.total - 1e-6
+        assert histogram.total == 0 or histogram.above(BOUNDS[-1]) > (1 - share) * histogram.total - 1e-6
         return
-    assert found.above(bound) <= (1 - share) * found.total + 1e-6
-    quantile = found.quantile(share)
+    assert histogram.above(bound) <= (1 - share) * histogram.total + 1e-6
+    quantile = histogram.quantile(share)
     assert quantile is not None
     assert quantile <= bound
     assert all(smaller <= quantile for smaller in BOUNDS if smaller < bound)
 
 
 def test_bounds_and_quantiles_equal_those_computed_by_hand() -> None:
-    found = Histogram(BOUNDS, (10, 80, 5, 4, 1))
-    assert found.above(0.2) == 10
-    assert found.least_bound(0.95) == 0.4
-    assert found.quantile(0.95) == pytest.approx(0.4)
-    assert found.quantile(0.5) == pytest.approx(0.15)
-    assert found.bound_above(0.2) == 0.2
-    assert found.bound_above(0.201) == 0.2
-    assert found.bound_above(0.21) == 0.4
-    assert found.bound_above(1.0) is None
+    histogram = Histogram(BOUNDS, (10, 80, 5, 4, 1))
+    assert histogram.above(0.2) == 10
+    assert histogram.least_bound(0.95) == 0.4
+    assert histogram.quantile(0.95) == pytest.approx(0.4)
+    assert histogram.quantile(0.5) == pytest.approx(0.15)
+    assert histogram.bound_above(0.2) == 0.2
+    assert histogram.bound_above(0.201) == 0.2
+    assert histogram.bound_above(0.21) == 0.4
+    assert histogram.bound_above(1.0) is None
 
 
 def test_a_malformed_histogram_is_refused() -> None:
@@ -63,7 +63,7 @@ def test_a_quantile_keeps_the_unit_of_its_bounds() -> None:
 
 
 @given(histograms, st.floats(0.01, 1.0))
-def test_a_histogram_knows_no_quantile_above_its_last_bound(found: Histogram, share: float) -> None:
-    value = quantile(found.bounds_s, found.counts, share)
-    assert found.quantile(share) == (None if value == math.inf else value)
-    assert (found.least_bound(share) is None) == (value in {None, math.inf})
+def test_a_histogram_knows_no_quantile_above_its_last_bound(histogram: Histogram, share: float) -> None:
+    value = quantile(histogram.bounds_s, histogram.counts, share)
+    assert histogram.quantile(share) == (None if value == math.inf else value)
+    assert (histogram.least_bound(share) is None) == (value in {None, math.inf})

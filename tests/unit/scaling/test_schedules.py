@@ -83,7 +83,7 @@ def test_a_check_minute_by_minute_over_a_change_of_the_clocks_agrees(
     first = middle.timestamp() - BEFORE * 60
     answer: InForce | None = None
     latest = -math.inf
-    asked = 0
+    evaluations = 0
     for minute, readings in enumerate(clock(zone, middle)):
         if any(all(f is None or n in f for f, n in zip(fields, reading, strict=True)) for reading in readings):
             latest = minute
@@ -92,9 +92,9 @@ def test_a_check_minute_by_minute_over_a_change_of_the_clocks_agrees(
         now = first + minute * 60
         if answer is None or not answer.holds(now):
             answer = in_force([schedule], now)
-            asked += 1
+            evaluations += 1
         assert (answer.low == 3) == (minute - latest < minutes), datetime.fromtimestamp(now, ZoneInfo(zone))
-    assert asked <= 2 * AFTER + 1
+    assert evaluations <= 2 * AFTER + 1
 
 
 @draws(2.5)
@@ -174,7 +174,7 @@ def test_a_good_schedule_has_no_problem() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         (
             {"start": "0 8 * *"},
@@ -210,8 +210,8 @@ def test_a_good_schedule_has_no_problem() -> None:
         ({"name": ""}, 'schedule (no name): name "" is empty; for example "office-hours"'),
     ],
 )
-def test_a_problem_names_the_value_the_reason_and_a_good_example(changes: dict[str, object], said: str) -> None:
-    assert [problem.describe() for problem in problems([office(**changes)])] == [said]
+def test_a_problem_names_the_value_the_reason_and_a_good_example(changes: dict[str, object], message: str) -> None:
+    assert [problem.describe() for problem in problems([office(**changes)])] == [message]
 
 
 def test_two_schedules_of_one_name_are_a_problem() -> None:

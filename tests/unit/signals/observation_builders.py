@@ -13,10 +13,10 @@ from halcyon.signals.time_series import Ring
 
 
 def ring(points: Sequence[BalancerPoint | PodPoint], width: int) -> Ring:
-    made = Ring(width, max_age_s=inf, step_s=0.0)
+    series = Ring(width, max_age_s=inf, step_s=0.0)
     for point in points:
-        assert made.add([nan if value is None else value for value in astuple(point)])
-    return made
+        assert series.add([nan if value is None else value for value in astuple(point)])
+    return series
 
 
 def view(pod: PodObservation) -> PodSnapshot:

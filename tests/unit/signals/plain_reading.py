@@ -62,15 +62,15 @@ def plain_reading(
     seen = {pod.name: pod for pod in observation.pods}
     judged = tuple(_judged(pod, seen.get(str(pod.name))) for pod in pods)
     ready = {str(pod.name): seen.get(str(pod.name)) for pod in judged if pod.phase == "ready"}
-    heard = {b.agent: b.points for b in observation.balancers if _is_heard(b.points, now)}
+    reporting = {b.agent: b.points for b in observation.balancers if _is_reporting(b.points, now)}
     unknown: list[str] = []
-    silence = _silence(observation, heard, balancers)
+    silence = _silence(observation, reporting, balancers)
     if silence is not None:
         unknown.append(silence)
     else:
-        at = max(_counted_at(list(heard.values())), memory.counted_at)
-        counts = {agent: _count(points, at) for agent, points in heard.items()}
-        refused = memory.rejected.with_values({agent: points[-1].rejected for agent, points in heard.items()})
+        at = max(_counted_at(list(reporting.values())), memory.counted_at)
+        counts = {agent: _count(points, at) for agent, points in reporting.items()}
+        refused = memory.rejected.with_values({agent: points[-1].rejected for agent, points in reporting.items()})
         memory = replace(memory, arrived=memory.arrived.with_values(counts), counted_at=at, rejected=refused)
     pending = _filled([_pending(pod, now) for pod in ready.values()])
     if pending is None:
@@ -79,16 +79,16 @@ def plain_reading(
         memory = replace(memory, batches=MergedBatches(), revision=revision)
     exist = {str(pod.name) for pod in pods} | seen.keys()
     memory = _with_pods(memory, observation, exist=exist, counted=exist if revision_pods is None else revision_pods)
-    queued = sum(points[-1].queued for points in heard.values())
+    queued = sum(points[-1].queued for points in reporting.values())
     # If signals are unknown, compute since when.
     newest = max((b.points[-1].at for b in observation.balancers if b.points), default=None)
     of = newest if silence else memory.counted_at
-    made = Reading(
+    reading = Reading(
         at=None if of is None else epoch.at(of),
         replicas=replicas,
         arrived=None if silence else memory.arrived.total,
         waiting=None if silence or pending is None else queued + pending,
-        inflight=None if silence else queued + sum(points[-1].inflight for points in heard.values()),
+        inflight=None if silence else queued + sum(points[-1].inflight for points in reporting.values()),
         gpu=_filled([_gpu(pod, now) for pod in ready.values()]) if ready else None,
         batches={rows: (count, us / 1e6) for rows, (count, us) in memory.batches.table.items()} or None,
         revision=revision,
@@ -96,9 +96,9 @@ def plain_reading(
         pods=judged,
         rejected=None if silence else memory.rejected.total,
         queued=None if silence else queued,
-        concurrency=None if silence else sum(_held(points, now) for points in heard.values()),
+        concurrency=None if silence else sum(_held(points, now) for points in reporting.values()),
     )
-    return ReadingResult(made, memory, tuple(unknown))
+    return ReadingResult(reading, memory, tuple(unknown))
 
 
 def _held(points: Sequence[BalancerPoint], now: float) -> float:
@@ -108,7 +108,7 @@ def _held(points: Sequence[BalancerPoint], now: float) -> float:
     return sum(point.queued + point.inflight for point in counted) / len(counted)
 
 
-def _is_heard(points: Sequence[BalancerPoint], now: float) -> bool:
+def _is_reporting(points: Sequence[BalancerPoint], now: float) -> bool:
     """Return True if the balancer's counter is known: it has reported recently, with no gap before."""
     if not points or now - points[-1].at > MAX_AGE_S:
         return False
@@ -153,28 +153,28 @@ def _judged(pod: PodReading, seen: PodObservation | None) -> PodReading:
 
 
 def _silence(
-    observation: Observation, heard: Mapping[str, Sequence[BalancerPoint]], balancers: AbstractSet[str] | None
+    observation: Observation, reporting: Mapping[str, Sequence[BalancerPoint]], balancers: AbstractSet[str] | None
 ) -> str | None:
     """Return which expected balancers are silent; None if all report."""
     silent = dict(observation.silent)
     expected = {b.agent for b in observation.balancers} | silent.keys() if balancers is None else balancers
-    missing = sorted(expected - heard.keys())
+    missing = sorted(expected - reporting.keys())
     if not missing:
-        return None if heard else "no balancer agent has reported yet"
+        return None if reporting else "no balancer agent has reported yet"
     agents = {b.agent: b for b in observation.balancers}
-    said = []
+    silences = []
     for name in missing[:_NAMED]:
         if name in silent:
-            said.append(f"{name} reported last {silent[name]:.0f} s ago")
+            silences.append(f"{name} reported last {silent[name]:.0f} s ago")
         elif name in agents:
             is_back = agents[name].points and observation.at - agents[name].points[-1].at <= MAX_AGE_S
-            said.append(
+            silences.append(
                 f"{name} has just started to report again" if is_back else f"HAProxy of {name} does not respond"
             )
         else:
-            said.append(f"{name} has not reported yet")
+            silences.append(f"{name} has not reported yet")
     more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
-    return f"the load of some balancers is unknown ({', '.join(said)}{more}); the limit is {MAX_AGE_S:.0f} s"
+    return f"the load of some balancers is unknown ({', '.join(silences)}{more}); the limit is {MAX_AGE_S:.0f} s"
 
 
 def _pending(pod: PodObservation | None, now: float) -> float | None:
@@ -208,7 +208,9 @@ def _with_pods(
     """Return the memory with the counters of pods. Every pod of the revision counts, including draining ones."""
     tables = {pod.name: pod.batches for pod in observation.pods if pod.batches is not None and pod.name in counted}
     memory = replace(memory, batches=memory.batches.with_tables(tables, exist=exist))
-    answered = {pod.name: told for pod in observation.pods if (told := _answered(pod, observation.at)) is not None}
+    answered = {
+        pod.name: counters for pod in observation.pods if (counters := _answered(pod, observation.at)) is not None
+    }
     grown = [
         (requests - memory.answered[name][0], rows - memory.answered[name][1])
         for name, (requests, rows) in answered.items()

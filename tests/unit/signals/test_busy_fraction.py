@@ -26,17 +26,17 @@ def observation_at(
     return Observation(at, (PodObservation("m", "ready", points, batches=batches),))
 
 
-def after(*looks: Observation) -> BusyMemory:
+def after(*observations: Observation) -> BusyMemory:
     """After these reads, and one long before: of what is seen first it isn't known when it was read."""
     memory = BusyMemory().with_observation(observation_at(10.0, 0.0, rows=()))
-    for one in looks:
-        memory = memory.with_observation(one)
+    for observation in observations:
+        memory = memory.with_observation(observation)
     return memory
 
 
 def percent(memory: BusyMemory, now: float, *, instances: int = 1, pod: str = "m") -> float | None:
-    found = memory.utilization(pod, now=now, instances=instances)
-    return None if found is None else found.value
+    utilization = memory.utilization(pod, now=now, instances=instances)
+    return None if utilization is None else utilization.value
 
 
 def test_the_busy_fraction_is_the_share_of_time_that_batches_took() -> None:
@@ -127,10 +127,10 @@ def test_sizes_beyond_the_report_count_by_the_time_of_all_sizes() -> None:
 def test_a_pod_that_runs_nothing_is_idle_and_not_unknown() -> None:
     memory = after(*(observation_at(at, 7.0, executions=3) for at in range(100, 200)))
 
-    found = memory.utilization("m", now=200, instances=1)
-    assert found is not None
-    assert found.value == 0
-    assert found.at >= 197
+    utilization = memory.utilization("m", now=200, instances=1)
+    assert utilization is not None
+    assert utilization.value == 0
+    assert utilization.at >= 197
 
 
 def test_a_pod_that_never_ran_anything_is_idle_too() -> None:
@@ -140,13 +140,13 @@ def test_a_pod_that_never_ran_anything_is_idle_too() -> None:
 def test_a_pod_that_comes_to_rest_is_never_unknown_on_the_way() -> None:
     """Agents speak every 5 s then, and reads that bring nothing new are not seen."""
     memory = after(observation_at(100, 0.0, executions=0), observation_at(105, 5.0, executions=5))
-    found = []
+    percents = []
     for step in range(1, 9):
         memory = memory.with_observation(observation_at(105 + 5 * step, 5.0, executions=5))
-        found += [percent(memory, 105 + 5 * step + second) for second in range(5)]
+        percents += [percent(memory, 105 + 5 * step + second) for second in range(5)]
 
-    known = [value for value in found if value is not None]
-    assert len(known) == len(found)
+    known = [value for value in percents if value is not None]
+    assert len(known) == len(percents)
     assert known == sorted(known, reverse=True)
     assert (known[0], known[-1]) == (100.0, 0.0)
 
@@ -190,23 +190,23 @@ def test_a_second_sample_at_the_same_moment_costs_nothing() -> None:
 
 def test_two_agents_with_rhythms_of_their_own_make_one_value() -> None:
     """Through the hub: each of them reads the pod every 5 s, 1 s apart, and repeats what it has read."""
-    hub, memory, found = ObservationStore(), BusyMemory(), []
-    told: dict[str, Batches] = {}
+    hub, memory, percents = ObservationStore(), BusyMemory(), []
+    reported: dict[str, Batches] = {}
     for second in range(1, 61):
         now = float(second)
         for agent, phase in (("a", 0), ("b", 1)):
             if second % 5 == phase:
-                told[agent] = ((8, second, second * 700_000),)
-            batches = BatchStats(EPOCH + second - (second - phase) % 5, told[agent]) if agent in told else None
+                reported[agent] = ((8, second, second * 700_000),)
+            batches = BatchStats(EPOCH + second - (second - phase) % 5, reported[agent]) if agent in reported else None
             sample = triton(at=now, gpu=None, executions=second, batches=batches)
             hub.receive(record(now, sample, agent=agent), now)
         observation = hub.observe("ns", "m", now, window_s=10)
         assert observation is not None
         memory = memory.with_observation(observation)
-        found.append(percent(memory, now, pod="m-a-0"))
+        percents.append(percent(memory, now, pod="m-a-0"))
 
-    assert None not in found[15:]
-    assert all(value == pytest.approx(70.0, rel=0.25) for value in found[15:])
+    assert None not in percents[15:]
+    assert all(value == pytest.approx(70.0, rel=0.25) for value in percents[15:])
 
 
 @given(
@@ -222,8 +222,8 @@ def test_the_busy_fraction_is_a_percentage_of_past_time_for_any_reads(
     for passed_s, busy_s, executions in steps:
         now += passed_s
         memory = memory.with_observation(observation_at(now, busy_s, executions=executions))
-        found = memory.utilization("m", now=now, instances=instances)
-        if found is not None:
-            assert 0 <= found.value <= 100
-            assert now - MAX_AGE_S <= found.at <= now
+        utilization = memory.utilization("m", now=now, instances=instances)
+        if utilization is not None:
+            assert 0 <= utilization.value <= 100
+            assert now - MAX_AGE_S <= utilization.at <= now
         assert all(len(pod.reads) <= 2 + (WINDOW_S + MAX_GAP_S) / MIN_SPACING_S for pod in memory.pods.values())

@@ -11,49 +11,49 @@ from tests.unit.signals.records import EPOCH
 
 
 def times(records: list[tuple[float, float]], transit: ClockOffset) -> list[float]:
-    """What is made of (made at, late by), both by a clock that the sender's is `EPOCH` ahead of; heard in the order they were made."""
-    heard, found = 0.0, []
-    for made, late_s in records:
-        heard = max(heard, made + late_s)
-        found.append(transit.created_at(EPOCH + made, heard))
-    return found
+    """Return the creation times estimated for records (created at, late by), received in order. The sender's clock is `EPOCH` ahead."""
+    received_at, estimates = 0.0, []
+    for created_at, late_s in records:
+        received_at = max(received_at, created_at + late_s)
+        estimates.append(transit.created_at(EPOCH + created_at, received_at))
+    return estimates
 
 
 @given(st.lists(st.tuples(st.floats(0.1, 2.4), st.floats(0.0, MAX_LATE_S - 0.01)), min_size=1, max_size=60))
-def test_the_transit_time_is_subtracted_once_a_record_was_quick(said: list[tuple[float, float]]) -> None:
-    made, records = 0.0, [(0.0, 0.0)]
-    for number, (pause_s, late_s) in enumerate(said):
+def test_the_transit_time_is_subtracted_once_a_record_was_quick(timings: list[tuple[float, float]]) -> None:
+    created_at, records = 0.0, [(0.0, 0.0)]
+    for number, (pause_s, late_s) in enumerate(timings):
         # One of ten is quick, and behind no late one: there is one in every half minute.
         is_quick = number % 10 == 9
-        made += MAX_LATE_S if is_quick else pause_s
-        records.append((made, 0.0 if is_quick else late_s))
-    heard = 0.0
-    for (at, late_s), found in zip(records, times(records, ClockOffset()), strict=True):
+        created_at += MAX_LATE_S if is_quick else pause_s
+        records.append((created_at, 0.0 if is_quick else late_s))
+    received_at = 0.0
+    for (at, late_s), estimate in zip(records, times(records, ClockOffset()), strict=True):
         # Queued behind a later one it is late by more.
-        heard = max(heard, at + late_s)
-        assert found == pytest.approx(max(at, heard - MAX_LATE_S), abs=0.001)
+        received_at = max(received_at, at + late_s)
+        assert estimate == pytest.approx(max(at, received_at - MAX_LATE_S), abs=0.001)
 
 
 @given(st.lists(st.tuples(st.floats(0.0, 40.0), st.floats(-100.0, 100.0)), min_size=1, max_size=30))
-def test_no_record_was_made_after_its_receipt_or_long_before(said: list[tuple[float, float]]) -> None:
+def test_no_record_was_made_after_its_receipt_or_long_before(timings: list[tuple[float, float]]) -> None:
     transit, now = ClockOffset(), 0.0
-    for pause_s, clock in said:
+    for pause_s, clock in timings:
         now += pause_s
         assert now - MAX_LATE_S <= transit.created_at(EPOCH + now + clock, now) <= now
 
 
 @given(st.lists(st.tuples(st.floats(0.1, 1.5), st.floats(0.0, 1.5), st.floats(0.0, 1.4)), min_size=1, max_size=30))
 def test_a_records_wait_before_sending_is_subtracted_even_for_the_first(
-    said: list[tuple[float, float, float]],
+    timings: list[tuple[float, float, float]],
 ) -> None:
-    transit, made, sent, heard = ClockOffset(), 0.0, 0.0, 0.0
-    for number, (pause_s, waited_s, late_s) in enumerate(said):
-        made += pause_s
-        sent = max(sent, made + waited_s)
+    transit, created_at, sent, received_at = ClockOffset(), 0.0, 0.0, 0.0
+    for number, (pause_s, waited_s, late_s) in enumerate(timings):
+        created_at += pause_s
+        sent = max(sent, created_at + waited_s)
         # The first way is a short one, and is remembered for the minute that this lasts at most.
-        heard = max(heard, sent + (late_s if number else 0.0))
-        found = transit.created_at(EPOCH + made, heard, sent=EPOCH + sent)
-        assert found == pytest.approx(max(made, heard - MAX_LATE_S), abs=0.001)
+        received_at = max(received_at, sent + (late_s if number else 0.0))
+        estimate = transit.created_at(EPOCH + created_at, received_at, sent=EPOCH + sent)
+        assert estimate == pytest.approx(max(created_at, received_at - MAX_LATE_S), abs=0.001)
 
 
 def test_a_clock_set_forward_counts_at_once_and_one_set_back_soon() -> None:

@@ -11,11 +11,11 @@ from tests.unit.signals.records import haproxy, record, triton
 
 def after(ends: list[float], took_s: float, seconds: int, *, together: int = 1) -> list[float | None]:
     """The number at each second if `together` requests of `took_s` end at each of these times."""
-    made = MeanInProgress()
+    mean = MeanInProgress()
     numbers = []
     for at in range(seconds):
         ended = together * sum(end <= at for end in ends)
-        numbers.append(made.update(float(at), ended, ended * took_s * 1e6))
+        numbers.append(mean.update(float(at), ended, ended * took_s * 1e6))
     return numbers
 
 
@@ -40,11 +40,11 @@ def test_a_queue_that_ended_is_gone_after_one_more_wait() -> None:
 
 def test_a_queue_is_seen_while_it_grows() -> None:
     # 20 requests per second with a wait that grows by 0.2 s per second: at second n, 4 n of them wait.
-    made = MeanInProgress()
+    mean = MeanInProgress()
     spent_us, numbers = 0.0, []
     for at in range(40):
         spent_us += 20 * 0.2 * at * 1e6
-        numbers.append(made.update(float(at), 20.0 * at, spent_us))
+        numbers.append(mean.update(float(at), 20.0 * at, spent_us))
 
     assert numbers[20] == pytest.approx(80, rel=0.2)
 
@@ -52,12 +52,12 @@ def test_a_queue_is_seen_while_it_grows() -> None:
 @pytest.mark.parametrize("arrivals", [30.0, 50.0, 100.0])
 def test_a_queue_without_bound_is_known_while_it_grows(arrivals: float) -> None:
     """33 requests per second leave a queue into which more come."""
-    made, served = MeanInProgress(), 33.0
+    mean, served = MeanInProgress(), 33.0
     spent_us, numbers = 0.0, []
     for at in range(1, 60):
         left = [served * (at - 1) + n for n in range(int(served))] if arrivals > served else []
         spent_us += sum(number / served - number / arrivals for number in left) * 1e6
-        numbers.append(made.update(float(at), served * at, spent_us))
+        numbers.append(mean.update(float(at), served * at, spent_us))
 
     truth = max(arrivals - served, 0.0) * 50
     assert numbers[49] == pytest.approx(truth, rel=0.1)
@@ -72,24 +72,24 @@ def test_the_store_counts_the_growth_of_a_queue_since_the_confirmed_sample(arriv
         waited_s += sum(n / served - n / arrivals for n in left)
         sample = triton(at=second, pending=None, succeeded=served * second, queue_us=int(waited_s * 1e6))
         hub.receive(record(second, sample, balancer=haproxy(inflight=10_000)), float(second))
-    found = hub.observe("ns", "m", 49.0)
+    observation = hub.observe("ns", "m", 49.0)
 
-    assert found is not None
-    assert found.pods[0].points[-1].pending == pytest.approx((arrivals - served) * 49, rel=0.01)
+    assert observation is not None
+    assert observation.pods[0].points[-1].pending == pytest.approx((arrivals - served) * 49, rel=0.01)
 
 
 def test_one_sample_is_not_enough_also_after_a_restart() -> None:
-    made = MeanInProgress()
-    assert made.update(0.0, 100, 5e9) is None
-    assert made.update(1.0, 100, 5e9) == 0.0
-    assert made.update(2.0, 0, 0) is None
+    mean = MeanInProgress()
+    assert mean.update(0.0, 100, 5e9) is None
+    assert mean.update(1.0, 100, 5e9) == 0.0
+    assert mean.update(2.0, 0, 0) is None
 
 
 def test_samples_are_bounded() -> None:
-    made = MeanInProgress()
+    mean = MeanInProgress()
     for at in range(1000):
-        made.update(float(at), at, at * 1e6)
-    assert len(made._ring) <= MAX_WINDOW_S + 2
+        mean.update(float(at), at, at * 1e6)
+    assert len(mean._ring) <= MAX_WINDOW_S + 2
 
 
 def test_the_store_has_the_queue_of_a_triton_without_the_gauge() -> None:
@@ -99,10 +99,10 @@ def test_the_store_has_the_queue_of_a_triton_without_the_gauge() -> None:
         gauged = triton("m-a-1", at=second, pending=6, succeeded=40 * second, queue_us=9_000_000 * second)
         silent = triton("m-a-2", at=second, pending=None)
         hub.receive(record(second, waited, gauged, silent, balancer=haproxy(inflight=50)), float(second))
-    found = hub.observe("ns", "m", 19.0)
+    observation = hub.observe("ns", "m", 19.0)
 
-    assert found is not None
-    assert [pod.points[-1].pending for pod in found.pods] == [pytest.approx(3.0), 6, None]
+    assert observation is not None
+    assert [pod.points[-1].pending for pod in observation.pods] == [pytest.approx(3.0), 6, None]
 
 
 def test_no_more_requests_wait_in_a_pod_than_balancers_have_in_progress() -> None:
@@ -110,11 +110,11 @@ def test_no_more_requests_wait_in_a_pod_than_balancers_have_in_progress() -> Non
     for second in range(20):
         sample = triton(at=second, pending=None, succeeded=40 * second, queue_us=30_000_000 * second)
         hub.receive(record(second, sample, balancer=haproxy(inflight=30 if second < 14 else 2)), float(second))
-    found = hub.observe("ns", "m", 19.0)
+    observation = hub.observe("ns", "m", 19.0)
 
-    assert found is not None
+    assert observation is not None
     # The estimate is a mean over five seconds. It follows a fall once the balancers have had two in progress for as long.
-    assert [point.pending for point in found.pods[0].points[-2:]] == [pytest.approx(30), 2]
+    assert [point.pending for point in observation.pods[0].points[-2:]] == [pytest.approx(30), 2]
 
 
 def test_mean_of_a_light_load_includes_moments_without_a_request() -> None:
@@ -123,7 +123,7 @@ def test_mean_of_a_light_load_includes_moments_without_a_request() -> None:
         # 3.4 requests per second wait 0.13 s each. In every fourth sample, none is in progress.
         sample = triton(at=second, pending=None, succeeded=34 * second // 10, queue_us=450_000 * second)
         hub.receive(record(second, sample, balancer=haproxy(inflight=0 if second % 4 == 3 else 2)), float(second))
-    found = hub.observe("ns", "m", 19.0)
+    observation = hub.observe("ns", "m", 19.0)
 
-    assert found is not None
-    assert [point.pending for point in found.pods[0].points[-8:]] == [pytest.approx(0.45)] * 8
+    assert observation is not None
+    assert [point.pending for point in observation.pods[0].points[-8:]] == [pytest.approx(0.45)] * 8

@@ -47,10 +47,10 @@ def test_the_merged_counter_never_falls_and_is_bounded_by_its_parts(steps: list[
 
 
 def merged(*steps: dict[str, Batches], exist: str = "ab") -> MergedBatches:
-    made = MergedBatches()
+    batches = MergedBatches()
     for step in steps:
-        made = made.with_tables(step, exist=set(exist))
-    return made
+        batches = batches.with_tables(step, exist=set(exist))
+    return batches
 
 
 def test_a_sizes_first_pod_counts_at_once_and_others_by_later_growth() -> None:
@@ -76,9 +76,9 @@ def test_a_pod_unread_for_a_while_adds_its_work_of_that_time() -> None:
 
 
 def test_a_pod_that_is_gone_leaves_its_counts_and_no_memory() -> None:
-    made = merged({"a": ((16, 100, 1_000_000),)}).with_tables({}, exist=set())
-    assert made.table == {16: (100, 1_000_000)}
-    assert not made.last
+    batches = merged({"a": ((16, 100, 1_000_000),)}).with_tables({}, exist=set())
+    assert batches.table == {16: (100, 1_000_000)}
+    assert not batches.last
 
 
 def test_a_size_that_a_full_table_lacked_is_not_counted_from_zero() -> None:
@@ -90,13 +90,13 @@ def test_a_size_that_a_full_table_lacked_is_not_counted_from_zero() -> None:
 
 
 def test_the_table_is_bounded_for_any_reports_of_pods() -> None:
-    made = MergedBatches()
+    batches = MergedBatches()
     for n in range(40):
         sizes = tuple((1 + 64 * n + i, 5, 5) for i in range(MAX_SIZES))
-        made = made.with_tables({"a": sizes, f"b-{n}": sizes}, exist={"a"})
-    assert len(made.table) == MAX_MERGED
-    assert len(made.last["a"]) <= 3 * MAX_SIZES
-    assert len(made.last) == 2
+        batches = batches.with_tables({"a": sizes, f"b-{n}": sizes}, exist={"a"})
+    assert len(batches.table) == MAX_MERGED
+    assert len(batches.last["a"]) <= 3 * MAX_SIZES
+    assert len(batches.last) == 2
 
 
 SIZES = st.dictionaries(st.integers(1, 4), st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=3)
@@ -104,11 +104,11 @@ SIZES = st.dictionaries(st.integers(1, 4), st.tuples(st.integers(0, 50), st.inte
 
 @given(st.lists(st.dictionaries(st.sampled_from("ab"), SIZES, max_size=2), max_size=10))
 def test_the_merged_table_never_falls(steps: list[dict[str, dict[int, tuple[int, int]]]]) -> None:
-    made = MergedBatches()
+    batches = MergedBatches()
     for step in steps:
         tables = {pod: tuple((rows, *counts) for rows, counts in sizes.items()) for pod, sizes in step.items()}
-        after = made.with_tables(tables, exist=set(step))
-        for rows, (count, us) in made.table.items():
+        after = batches.with_tables(tables, exist=set(step))
+        for rows, (count, us) in batches.table.items():
             assert after.table[rows][0] >= count
             assert after.table[rows][1] >= us
-        made = after
+        batches = after

@@ -38,8 +38,8 @@ def test_the_newest_sample_of_a_pod_wins_whatever_the_order() -> None:
     newer = record(1, triton(at=0.9, pending=2), agent="b")
     for records in ([older, newer], [newer, older]):
         hub = ObservationStore()
-        for one in records:
-            hub.receive(one, 1.0)
+        for report in records:
+            hub.receive(report, 1.0)
         (pod,) = observation_of(hub, 1.0).pods
         assert pod.points[-1].at == pytest.approx(0.9)
         assert pod.points[-1].pending == 2
@@ -68,9 +68,15 @@ def test_a_clock_set_back_is_believed_and_a_late_record_is_not() -> None:
 
 def test_a_records_wait_for_its_connection_is_part_of_its_age() -> None:
     hub = ObservationStore()
-    for made, sent in ((0.0, 0.8), (1.0, 1.0), (2.0, 2.0)):
+    for at, sent in ((0.0, 0.8), (1.0, 1.0), (2.0, 2.0)):
         hub.receive(
-            record(made, triton(at=made - 0.1), balancer=haproxy(requests=int(90 * made)), sent=EPOCH + sent), sent
+            record(
+                at,
+                triton(at=at - 0.1),
+                balancer=haproxy(requests=int(90 * at)),
+                sent=EPOCH + sent,
+            ),
+            sent,
         )
     (balancer,) = observation_of(hub, 2.0).balancers
     assert [point.at for point in balancer.points] == pytest.approx([0.0, 1.0, 2.0], abs=1e-6)
@@ -124,7 +130,7 @@ def test_an_agent_ignorant_of_a_pod_does_not_hide_anothers_sample() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "merged"),
+    ("state", "other", "merged"),
     [
         ("ready", "starting", "ready"),
         ("ready", "unreachable", "ready"),
@@ -133,8 +139,8 @@ def test_an_agent_ignorant_of_a_pod_does_not_hide_anothers_sample() -> None:
         ("unreachable", "unreachable", "unreachable"),
     ],
 )
-def test_the_graver_report_on_a_pod_counts(one: str, other: str, merged: str) -> None:
-    for first, second in ((one, other), (other, one)):
+def test_the_graver_report_on_a_pod_counts(state: str, other: str, merged: str) -> None:
+    for first, second in ((state, other), (other, state)):
         hub = ObservationStore()
         hub.receive(record(0, triton(state=first), agent="a"), 0.0)
         hub.receive(record(0, triton(state=second), agent="b"), 0.0)
@@ -182,18 +188,18 @@ def test_surplus_rejections_are_no_debt_of_later_requests() -> None:
     assert [point.rejected for point in points] == [0, 0, 0, 20, 20, 20, 20, 20]
 
 
-def refused_of(hub: ObservationStore, *said: BalancerSample) -> float:
-    """Refused ones in all after these records, one a second and the last one twice."""
-    for second, sample in enumerate((*said, said[-1])):
+def refused_of(hub: ObservationStore, *samples: BalancerSample) -> float:
+    """Return the requests refused after these samples, one per second and the last one twice."""
+    for second, sample in enumerate((*samples, samples[-1])):
         hub.receive(record(second, balancer=sample), float(second))
-    return observation_of(hub, float(len(said))).balancers[0].points[-1].rejected
+    return observation_of(hub, float(len(samples))).balancers[0].points[-1].rejected
 
 
 @pytest.mark.parametrize("late_s", [1, 30, 3600])
 def test_refusals_count_however_long_after_their_requests_they_come(late_s: int) -> None:
     hub = ObservationStore()
-    came = [haproxy(requests=5)] + [haproxy(1000, requests=1005 + second) for second in range(late_s)]
-    assert refused_of(hub, *came, haproxy(requests=1005 + late_s, refused=1000)) == 1000
+    samples = [haproxy(requests=5)] + [haproxy(1000, requests=1005 + second) for second in range(late_s)]
+    assert refused_of(hub, *samples, haproxy(requests=1005 + late_s, refused=1000)) == 1000
 
 
 def test_a_restarted_balancer_rejects_requests_that_its_predecessor_counted() -> None:
@@ -277,45 +283,45 @@ class Listener:
 
 
 def test_the_controller_is_notified_of_changes_and_of_nothing_else() -> None:
-    told = Listener()
-    hub = ObservationStore(told)
+    listener = Listener()
+    hub = ObservationStore(listener)
     hub.receive(record(0, triton(state="starting")), 0.0)
-    told.count()
+    listener.count()
     hub.receive(record(1, triton(state="starting", at=1)), 1.0)
-    assert told.count() == 0
+    assert listener.count() == 0
     hub.receive(record(2, triton(state="starting", at=2, load_error="no such file")), 2.0)
-    assert told.count() == 1
+    assert listener.count() == 1
     hub.receive(record(3, triton(at=3, versions=("1",))), 3.0)
-    assert told.count() == 1
+    assert listener.count() == 1
     hub.receive(record(4, triton(at=4, versions=("1",), pending=50, gpu=0.9)), 4.0)
-    assert told.count() == 0
+    assert listener.count() == 0
     hub.receive(record(5, triton(at=5, versions=("1",), state="maintenance")), 5.0)
-    assert told.count() == 1
+    assert listener.count() == 1
 
 
 @pytest.mark.parametrize("waiting", [haproxy(1), haproxy(refused=5, requests=5)], ids=["queued", "refused"])
 def test_the_controller_is_notified_once_when_requests_wait_without_ready_pods(waiting: BalancerSample) -> None:
-    told = Listener()
-    hub = ObservationStore(told)
+    listener = Listener()
+    hub = ObservationStore(listener)
     hub.receive(record(0), 0.0)
-    told.count()
+    listener.count()
     hub.receive(record(1, balancer=waiting), 1.0)
-    assert told.count() == 1
+    assert listener.count() == 1
     hub.receive(record(2, balancer=waiting), 2.0)
-    assert told.count() == 0
+    assert listener.count() == 0
     hub.receive(record(3, triton(at=3), balancer=waiting), 3.0)
-    told.count()
+    listener.count()
     hub.receive(record(4, balancer=waiting), 4.0)
-    assert told.count() == 1
+    assert listener.count() == 1
 
 
 def test_a_queue_before_a_ready_pod_is_no_news() -> None:
-    told = Listener()
-    hub = ObservationStore(told)
+    listener = Listener()
+    hub = ObservationStore(listener)
     hub.receive(record(0, triton()), 0.0)
-    told.count()
+    listener.count()
     hub.receive(record(1, triton(at=1), balancer=haproxy(40)), 1.0)
-    assert told.count() == 0
+    assert listener.count() == 0
 
 
 def test_a_model_without_reports_is_forgotten() -> None:
@@ -388,10 +394,10 @@ def test_rates_are_never_negative_and_unknown_never_becomes_zero(
     st.permutations(range(6)),
     st.lists(st.tuples(st.integers(0, 99), st.floats(0.01, 0.9), st.integers(0, 99)), min_size=6, max_size=6),
 )
-def test_the_order_of_the_agents_records_does_not_matter(order: list[int], said: list[tuple[int, float, int]]) -> None:
+def test_the_order_of_the_agents_records_does_not_matter(order: list[int], loads: list[tuple[int, float, int]]) -> None:
     records = [
         record(5, triton(at=5 - age, pending=pending), agent=f"a-{n}", balancer=haproxy(queued))
-        for n, (queued, age, pending) in enumerate(said)
+        for n, (queued, age, pending) in enumerate(loads)
     ]
     pictures = []
     for arrangement in (range(6), order):
@@ -405,15 +411,15 @@ def test_the_order_of_the_agents_records_does_not_matter(order: list[int], said:
 
 
 def test_listeners_receive_every_accepted_record() -> None:
-    heard: list[tuple[str, str]] = []
-    hub = ObservationStore(on_report=lambda namespace, name, _: heard.append((namespace, name)))
+    reported: list[tuple[str, str]] = []
+    hub = ObservationStore(on_report=lambda namespace, name, _: reported.append((namespace, name)))
     hub.receive(record(5), 5.0)
     hub.receive(record(6, name="other"), 6.0)
     hub.receive(record(7), 7.0)
-    assert heard == [("ns", "m"), ("ns", "other"), ("ns", "m")]
+    assert reported == [("ns", "m"), ("ns", "other"), ("ns", "m")]
 
     assert not hub.receive(record(6.5), 7.5)
-    assert len(heard) == 3
+    assert len(reported) == 3
 
 
 def test_a_record_is_in_the_observation_when_it_is_announced() -> None:

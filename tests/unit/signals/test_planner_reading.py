@@ -72,7 +72,7 @@ def reading_of(observation: Observation, **rest: Any) -> Reading:
 
 
 def test_all_agents_and_pods_become_one_reading() -> None:
-    made = gather(
+    result = gather(
         observation_of(
             balancer(queued=3, inflight=10),
             balancer("b-1", queued=4, inflight=12, age=0.2),
@@ -80,8 +80,8 @@ def test_all_agents_and_pods_become_one_reading() -> None:
             triton("p-1", pending=1.0, gpu=60.0),
         )
     )
-    assert made.unknown == ()
-    assert made.reading == Reading(
+    assert result.unknown == ()
+    assert result.reading == Reading(
         at=EPOCH.at(NOW - 0.2),
         replicas=3,
         arrived=0.0,
@@ -97,24 +97,24 @@ def test_all_agents_and_pods_become_one_reading() -> None:
 
 
 def test_arrivals_grow_with_each_balancer_and_do_not_jump_when_one_appears() -> None:
-    made = gather(observation_of(balancer(requests=5000)))
-    made = gather(observation_of(balancer(requests=5040), balancer("b-1", requests=1e6)), memory=made.memory)
-    assert made.reading.arrived == 40
-    made = gather(observation_of(balancer(requests=5040), balancer("b-1", requests=1e6 + 2)), memory=made.memory)
-    assert made.reading.arrived == 42
+    result = gather(observation_of(balancer(requests=5000)))
+    result = gather(observation_of(balancer(requests=5040), balancer("b-1", requests=1e6)), memory=result.memory)
+    assert result.reading.arrived == 40
+    result = gather(observation_of(balancer(requests=5040), balancer("b-1", requests=1e6 + 2)), memory=result.memory)
+    assert result.reading.arrived == 42
 
 
 def test_rejections_grow_with_each_balancer_and_are_unknown_during_a_silence() -> None:
-    made = gather(observation_of(balancer(refused=70.0)))
-    assert made.reading.rejected == 0, "what was refused before anybody looked is past"
+    result = gather(observation_of(balancer(refused=70.0)))
+    assert result.reading.rejected == 0, "what was refused before anybody looked is past"
     both = observation_of(balancer(refused=75.0), balancer("b-1", refused=1e6))
-    made = gather(both, memory=made.memory)
-    assert made.reading.rejected == 5
-    assert gather(both, memory=made.memory).memory.rejected is made.memory.rejected, (
+    result = gather(both, memory=result.memory)
+    assert result.reading.rejected == 5
+    assert gather(both, memory=result.memory).memory.rejected is result.memory.rejected, (
         "nothing new is made of nothing new"
     )
     assert (
-        gather(observation_of(balancer(refused=80.0), silent=(("b-1", 14.0),)), memory=made.memory).reading.rejected
+        gather(observation_of(balancer(refused=80.0), silent=(("b-1", 14.0),)), memory=result.memory).reading.rejected
         is None
     )
 
@@ -122,10 +122,10 @@ def test_rejections_grow_with_each_balancer_and_are_unknown_during_a_silence() -
 def test_a_silent_balancer_with_an_existing_pod_makes_the_load_unknown() -> None:
     observation = observation_of(balancer(), triton(), silent=(("b-1", 14.0),))
     for balancers in (None, {"b-0", "b-1"}):
-        made = gather(observation, balancers=balancers)
-        assert (made.reading.arrived, made.reading.waiting, made.reading.inflight) == (None, None, None)
-        assert made.reading.at == EPOCH.at(NOW - 0.5)
-        assert "b-1 reported last 14 s ago" in made.unknown[0]
+        result = gather(observation, balancers=balancers)
+        assert (result.reading.arrived, result.reading.waiting, result.reading.inflight) == (None, None, None)
+        assert result.reading.at == EPOCH.at(NOW - 0.5)
+        assert "b-1 reported last 14 s ago" in result.unknown[0]
     assert reading_of(observation, balancers={"b-0"}).arrived == 0, "its pod is gone, and its queue with it"
 
 
@@ -140,58 +140,58 @@ def test_a_silent_balancer_with_an_existing_pod_makes_the_load_unknown() -> None
     ],
 )
 def test_a_silent_balancer_is_named(observation: Observation, balancers: Any, why: str) -> None:
-    made = gather(observation, balancers=balancers)
-    assert made.reading.arrived is None
-    assert why in made.unknown[0]
+    result = gather(observation, balancers=balancers)
+    assert result.reading.arrived is None
+    assert why in result.unknown[0]
 
 
 def test_arrivals_during_a_balancers_silence_count_when_it_is_back() -> None:
-    made = gather(observation_of(balancer(requests=100), balancer("b-1", requests=100)))
-    made = gather(observation_of(balancer(requests=150), silent=(("b-1", 11.0),)), memory=made.memory)
-    assert made.reading.arrived is None
-    made = gather(observation_of(balancer(requests=200), balancer("b-1", requests=200)), memory=made.memory)
-    assert made.reading.arrived == 200
+    result = gather(observation_of(balancer(requests=100), balancer("b-1", requests=100)))
+    result = gather(observation_of(balancer(requests=150), silent=(("b-1", 11.0),)), memory=result.memory)
+    assert result.reading.arrived is None
+    result = gather(observation_of(balancer(requests=200), balancer("b-1", requests=200)), memory=result.memory)
+    assert result.reading.arrived == 200
 
 
 def test_a_balancer_that_counted_unseen_and_unexpected_does_not_jump() -> None:
-    made = gather(observation_of(balancer(requests=100), balancer("b-1", requests=100)), balancers={"b-0", "b-1"})
-    made = gather(
-        observation_of(balancer(requests=110), silent=(("b-1", 60.0),)), memory=made.memory, balancers={"b-0"}
+    result = gather(observation_of(balancer(requests=100), balancer("b-1", requests=100)), balancers={"b-0", "b-1"})
+    result = gather(
+        observation_of(balancer(requests=110), silent=(("b-1", 60.0),)), memory=result.memory, balancers={"b-0"}
     )
-    made = gather(
-        observation_of(balancer(requests=120), balancer("b-1", requests=9000)), memory=made.memory, balancers={"b-0"}
+    result = gather(
+        observation_of(balancer(requests=120), balancer("b-1", requests=9000)), memory=result.memory, balancers={"b-0"}
     )
-    assert made.reading.arrived == 20
+    assert result.reading.arrived == 20
 
 
-def balancer_reports(name: str, *said: tuple[float, float]) -> BalancerObservation:
+def balancer_reports(name: str, *counts: tuple[float, float]) -> BalancerObservation:
     """(time, count) of each record."""
-    times = [said[0][0], *(at for at, _ in said)]  # of when its counts are: the record before
-    points = (BalancerPoint(at, 0.0, 0.0, count, 0.0, 0.0, of) for (at, count), of in zip(said, times, strict=False))
+    times = [counts[0][0], *(at for at, _ in counts)]  # of when its counts are: the record before
+    points = (BalancerPoint(at, 0.0, 0.0, count, 0.0, 0.0, of) for (at, count), of in zip(counts, times, strict=False))
     return BalancerObservation(name, tuple(points))
 
 
 def test_the_counter_of_a_record_is_that_of_the_record_before() -> None:
-    made = gather(observation_of(balancer_reports("b-0", (NOW - 3, 0), (NOW - 2, 100), (NOW - 1, 200))))
-    assert made.reading.at == EPOCH.at(NOW - 2)
-    made = gather(
+    result = gather(observation_of(balancer_reports("b-0", (NOW - 3, 0), (NOW - 2, 100), (NOW - 1, 200))))
+    assert result.reading.at == EPOCH.at(NOW - 2)
+    result = gather(
         observation_of(balancer_reports("b-0", (NOW - 2, 100), (NOW - 1, 200), (NOW, 300)), at=NOW + 0.5),
-        memory=made.memory,
+        memory=result.memory,
     )
-    assert (made.reading.at, made.reading.arrived) == (EPOCH.at(NOW - 1), 100.0)
+    assert (result.reading.at, result.reading.arrived) == (EPOCH.at(NOW - 1), 100.0)
 
 
 def test_the_slowest_busy_balancer_sets_the_time_and_others_follow() -> None:
     slow, quick = [(NOW - 6, 0.0), (NOW - 3, 300.0)], [(NOW - 3.5, 50.0), (NOW - 2.5, 150.0), (NOW - 1.5, 250.0)]
-    made = gather(observation_of(balancer_reports("slow", *slow), balancer_reports("quick", *quick)))
-    assert made.reading.at == EPOCH.at(NOW - 6)
-    made = gather(
+    result = gather(observation_of(balancer_reports("slow", *slow), balancer_reports("quick", *quick)))
+    assert result.reading.at == EPOCH.at(NOW - 6)
+    result = gather(
         observation_of(
             balancer_reports("slow", *slow[1:], (NOW, 600.0)), balancer_reports("quick", *quick, (NOW - 0.5, 350.0))
         ),
-        memory=made.memory,
+        memory=result.memory,
     )
-    assert (made.reading.at, made.reading.arrived) == (EPOCH.at(NOW - 3), 300.0 + 50.0)
+    assert (result.reading.at, result.reading.arrived) == (EPOCH.at(NOW - 3), 300.0 + 50.0)
 
 
 def test_a_balancer_that_counts_nothing_delays_no_other() -> None:
@@ -204,12 +204,12 @@ def test_a_balancer_that_counts_nothing_delays_no_other() -> None:
 def test_the_first_record_after_a_silence_is_not_enough() -> None:
     before = gather(observation_of(balancer_reports("b-0", (NOW - 2, 100.0), (NOW - 1, 200.0), (NOW, 300.0))))
     back = observation_of(balancer_reports("b-0", (NOW, 300.0), (NOW + 30, 400.0)), at=NOW + 30.5)
-    made = gather(back, memory=before.memory)
-    assert made.reading.arrived is None
-    assert "b-0 has just started to report again" in made.unknown[0]
+    result = gather(back, memory=before.memory)
+    assert result.reading.arrived is None
+    assert "b-0 has just started to report again" in result.unknown[0]
     again = observation_of(balancer_reports("b-0", (NOW, 300.0), (NOW + 30, 400.0), (NOW + 31, 3300.0)), at=NOW + 31.5)
-    made = gather(again, memory=made.memory)
-    assert (made.reading.at, made.reading.arrived) == (EPOCH.at(NOW + 30), 3000.0)
+    result = gather(again, memory=result.memory)
+    assert (result.reading.at, result.reading.arrived) == (EPOCH.at(NOW + 30), 3000.0)
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(0.1, 4.0), st.integers(0, 50)), min_size=1, max_size=40))
@@ -223,52 +223,52 @@ def test_neither_the_time_nor_the_merged_count_ever_falls(records: list[tuple[st
         hub.receive(record(now, agent=agent, balancer=haproxy(requests=counts[agent])), now)
         observation = hub.observe("ns", "m", now, window_s=OBSERVATION_WINDOW_S)
         assert observation is not None
-        made = gather(observation, pods=(), memory=memory)
-        memory = made.memory
-        if made.reading.arrived is not None:
-            assert made.reading.at is not None
-            assert made.reading.arrived >= arrived
-            assert made.reading.at >= at
-            arrived, at = made.reading.arrived, made.reading.at
+        result = gather(observation, pods=(), memory=memory)
+        memory = result.memory
+        if result.reading.arrived is not None:
+            assert result.reading.at is not None
+            assert result.reading.arrived >= arrived
+            assert result.reading.at >= at
+            arrived, at = result.reading.arrived, result.reading.at
     assert arrived <= sum(counts.values()) - 3000
 
 
 @given(st.lists(st.tuples(st.floats(0.1, 1.4), st.floats(0.0, 2.0)), min_size=3, max_size=60))
 def test_a_steady_load_is_steady_for_any_timing_of_its_records(
-    said: list[tuple[float, float]],
+    timings: list[tuple[float, float]],
 ) -> None:
-    hub, memory, made, now, begin = ObservationStore(), SignalMemory(), 0.0, 0.0, None
-    for number, (pause_s, late_s) in enumerate([(0.5, 0.0), *said]):
+    hub, memory, created_at, now, begin = ObservationStore(), SignalMemory(), 0.0, 0.0, None
+    for number, (pause_s, late_s) in enumerate([(0.5, 0.0), *timings]):
         # Two of ten are quick, so that the second is behind no late one: there is one in every half minute.
         is_quick = number % 10 in {9, 0}
-        made += 1.4 if is_quick else pause_s
-        now = max(now, made + (0.0 if is_quick else late_s))
-        hub.receive(record(made, agent="b-0", balancer=haproxy(requests=round(1000 * made))), now)
+        created_at += 1.4 if is_quick else pause_s
+        now = max(now, created_at + (0.0 if is_quick else late_s))
+        hub.receive(record(created_at, agent="b-0", balancer=haproxy(requests=round(1000 * created_at))), now)
         picture_now = hub.snapshot("ns", "m", now)
         assert picture_now is not None
-        found = reading(picture_now, replicas=1, pods=(), epoch=EPOCH, memory=memory)
-        memory = found.memory
-        if found.reading.arrived and found.reading.at is not None:
-            begin = begin or (found.reading.at, found.reading.arrived)
-            expected = 1000 * (found.reading.at - begin[0])
+        result = reading(picture_now, replicas=1, pods=(), epoch=EPOCH, memory=memory)
+        memory = result.memory
+        if result.reading.arrived and result.reading.at is not None:
+            begin = begin or (result.reading.at, result.reading.arrived)
+            expected = 1000 * (result.reading.at - begin[0])
             # Two counts are whole numbers, and times lose a microsecond to the epoch's size.
-            assert found.reading.arrived - begin[1] == pytest.approx(expected, abs=2.0)
+            assert result.reading.arrived - begin[1] == pytest.approx(expected, abs=2.0)
 
 
 def test_one_pod_whose_backend_is_dead_is_broken_and_left_out() -> None:
-    made = reading_of(
+    reading = reading_of(
         observation_of(balancer(), triton(pending=4.0, gpu=50.0), triton("p-1", "maintenance", pending=90.0, gpu=100.0))
     )
-    assert [pod.phase for pod in made.pods] == ["ready", "broken"]
-    assert (made.waiting, made.gpu) == (4.0, 50.0)
+    assert [pod.phase for pod in reading.pods] == ["ready", "broken"]
+    assert (reading.waiting, reading.gpu) == (4.0, 50.0)
 
 
 def test_a_pod_that_is_not_ready_for_kubernetes_stays_what_it_is() -> None:
     observation = observation_of(balancer(), triton("p-0", "maintenance"))
     for phase in ("starting", "unschedulable", "draining"):
-        made = reading_of(observation, pods=kubernetes("p-0", phase=phase))
-        assert made.pods[0].phase == phase
-        assert (made.waiting, made.gpu) == (0.0, None)
+        reading = reading_of(observation, pods=kubernetes("p-0", phase=phase))
+        assert reading.pods[0].phase == phase
+        assert (reading.waiting, reading.gpu) == (0.0, None)
 
 
 def test_unreadable_pods_count_as_the_others_until_they_are_most() -> None:
@@ -279,74 +279,74 @@ def test_unreadable_pods_count_as_the_others_until_they_are_most() -> None:
         )
     )
     assert (some.waiting, some.gpu) == (15.0, 150.0)
-    made = gather(observation_of(balancer(), triton(), triton("p-1", **blank), triton("p-2", age=11.0)))
-    assert (made.reading.waiting, made.reading.gpu, made.reading.arrived) == (None, None, 0.0)
-    assert made.unknown == ("most ready pods don't report their queue: p-0, p-1, p-2",)
+    result = gather(observation_of(balancer(), triton(), triton("p-1", **blank), triton("p-2", age=11.0)))
+    assert (result.reading.waiting, result.reading.gpu, result.reading.arrived) == (None, None, 0.0)
+    assert result.unknown == ("most ready pods don't report their queue: p-0, p-1, p-2",)
     assert reading_of(observation_of(balancer()), pods=kubernetes("p-0")).waiting is None, "no agent knows the pod yet"
 
 
 def test_no_ready_pod_is_no_obstacle_to_knowing_the_load() -> None:
-    made = reading_of(observation_of(balancer(queued=7)), pods=())
-    assert (made.waiting, made.inflight, made.gpu) == (7.0, 7.0, None)
+    reading = reading_of(observation_of(balancer(queued=7)), pods=())
+    assert (reading.waiting, reading.inflight, reading.gpu) == (7.0, 7.0, None)
 
 
 def test_batches_are_summed_over_pods_and_never_fall() -> None:
-    made = gather(
+    result = gather(
         observation_of(
             balancer(), triton(batches=((1, 3, 89_000),)), triton("p-1", batches=((1, 3, 60_000), (8, 1, 10_000)))
         )
     )
-    assert made.reading.batches == {1: (3, pytest.approx(0.089)), 8: (1, pytest.approx(0.01))}
-    made = gather(
-        observation_of(balancer(), triton("p-1", batches=((1, 4, 80_000), (8, 1, 10_000)))), memory=made.memory
+    assert result.reading.batches == {1: (3, pytest.approx(0.089)), 8: (1, pytest.approx(0.01))}
+    result = gather(
+        observation_of(balancer(), triton("p-1", batches=((1, 4, 80_000), (8, 1, 10_000)))), memory=result.memory
     )
-    assert made.reading.batches == {1: (4, pytest.approx(0.109)), 8: (1, pytest.approx(0.01))}
-    assert set(made.memory.batches.last) == {"p-1"}
+    assert result.reading.batches == {1: (4, pytest.approx(0.109)), 8: (1, pytest.approx(0.01))}
+    assert set(result.memory.batches.last) == {"p-1"}
 
 
 def test_rows_per_request_are_those_of_requests_lately() -> None:
-    made = gather(observation_of(balancer(), triton(succeeded=500.0, rows=500.0)))
-    assert made.reading.rows_per_request == 1.0
-    made = gather(observation_of(balancer(), triton(succeeded=600.0, rows=800.0)), memory=made.memory)
-    assert made.reading.rows_per_request == pytest.approx(3.0)
-    made = gather(observation_of(balancer(), triton(succeeded=None, rows=None)), memory=made.memory)
-    assert made.reading.rows_per_request == pytest.approx(3.0)
-    made = gather(observation_of(balancer(), triton(succeeded=0.0, rows=0.0)), memory=made.memory)
+    result = gather(observation_of(balancer(), triton(succeeded=500.0, rows=500.0)))
+    assert result.reading.rows_per_request == 1.0
+    result = gather(observation_of(balancer(), triton(succeeded=600.0, rows=800.0)), memory=result.memory)
+    assert result.reading.rows_per_request == pytest.approx(3.0)
+    result = gather(observation_of(balancer(), triton(succeeded=None, rows=None)), memory=result.memory)
+    assert result.reading.rows_per_request == pytest.approx(3.0)
+    result = gather(observation_of(balancer(), triton(succeeded=0.0, rows=0.0)), memory=result.memory)
     for n in range(1, 101):
-        made = gather(observation_of(balancer(), triton(succeeded=100.0 * n, rows=500.0 * n)), memory=made.memory)
-    assert made.reading.rows_per_request == pytest.approx(5.0, rel=0.05)
+        result = gather(observation_of(balancer(), triton(succeeded=100.0 * n, rows=500.0 * n)), memory=result.memory)
+    assert result.reading.rows_per_request == pytest.approx(5.0, rel=0.05)
 
 
 def test_a_pod_that_reports_nonsense_does_not_change_the_rows() -> None:
     memory = SignalMemory()
     for n in range(10):
         good = [triton(f"p-{i}", succeeded=100.0 * n, rows=200.0 * n) for i in range(3)]
-        made = gather(
+        result = gather(
             observation_of(balancer(), *good, triton("p-9", succeeded=100.0 * n, rows=9000.0 * n)), memory=memory
         )
-        memory = made.memory
-        assert made.reading.rows_per_request == (2.0 if n else 1.0)
+        memory = result.memory
+        assert result.reading.rows_per_request == (2.0 if n else 1.0)
 
 
 def test_lasting_changes_of_rows_are_believed_after_a_few_readings() -> None:
     memory, rows, seen_rows = SignalMemory(), 0.0, []
     for n in range(20):
         rows += 200.0 if n < 10 else 1600.0
-        made = gather(observation_of(balancer(), triton(succeeded=100.0 * n, rows=rows)), memory=memory)
-        memory = made.memory
-        seen_rows.append(made.reading.rows_per_request)
+        result = gather(observation_of(balancer(), triton(succeeded=100.0 * n, rows=rows)), memory=memory)
+        memory = result.memory
+        seen_rows.append(result.reading.rows_per_request)
     assert seen_rows[1:14] == [2.0] * 13
     assert seen_rows[14:] == [16.0] * 6
 
 
 def test_small_changes_of_rows_are_not_reported() -> None:
-    made = gather(observation_of(balancer(), triton()))
-    told_rows = set()
+    result = gather(observation_of(balancer(), triton()))
+    reported_rows = set()
     for n in range(1, 50):
         rows = 200.0 * n + 3 * (n % 3)
-        made = gather(observation_of(balancer(), triton(succeeded=100.0 * n, rows=rows)), memory=made.memory)
-        told_rows.add(made.reading.rows_per_request)
-    assert len(told_rows) == 1
+        result = gather(observation_of(balancer(), triton(succeeded=100.0 * n, rows=rows)), memory=result.memory)
+        reported_rows.add(result.reading.rows_per_request)
+    assert len(reported_rows) == 1
 
 
 def test_the_same_observation_makes_the_same_reading() -> None:
@@ -372,11 +372,11 @@ def test_times_are_of_the_epoch_and_survive_small_clock_adjustments() -> None:
 def test_the_room_of_engines_is_known_if_all_report_it(shares: tuple[float | None, ...], known: float | None) -> None:
     seen = picture(observation_of(balancer("b"), triton("a-0"), triton("a-1")))
     pods = {name: pod._replace(engine_used=share) for (name, pod), share in zip(seen.pods.items(), shares, strict=True)}
-    found = reading(
+    result = reading(
         seen._replace(pods=pods),
         replicas=2,
         pods=kubernetes("a-0", "a-1"),
         epoch=WallClock(0.0),
         memory=SignalMemory(),
     )
-    assert found.reading.engine_used == known
+    assert result.reading.engine_used == known

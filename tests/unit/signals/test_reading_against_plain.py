@@ -74,7 +74,7 @@ class Speakers:
         for name, state, pending, gpu, more, age in step.pods:
             served = self.served[name] = max(self.served.get(name, 0) + more, 0)
             ran = BatchStats(EPOCH + now - age, ((1, served, 20 * served), (8, served // 8, 90 * served)))
-            told = {"rows": 2 * served, "executions": served // 2, "queue_us": 1000 * served}
+            counters = {"rows": 2 * served, "executions": served // 2, "queue_us": 1000 * served}
             seen.append(
                 triton(
                     name,
@@ -84,7 +84,7 @@ class Speakers:
                     gpu=gpu,
                     succeeded=served if more else None,
                     batches=ran if more >= 0 else None,
-                    **told,
+                    **counters,
                 )
             )
         sent = record(
@@ -94,10 +94,10 @@ class Speakers:
 
 
 @given(st.lists(steps, min_size=1, max_size=25), st.sampled_from([0.0, 0.2, 4.0]))
-def test_the_quick_reading_is_the_plain_one(told: list[Step], later_s: float) -> None:
+def test_the_quick_reading_is_the_plain_one(history: list[Step], later_s: float) -> None:
     hub, speakers, epoch = ObservationStore(), Speakers(), WallClock(EPOCH)
     quick, plain, now = SignalMemory(), SignalMemory(), 50.0
-    for step in told:
+    for step in history:
         now += step.pause_s
         speakers.say(hub, step, now)
         now += later_s
@@ -114,11 +114,11 @@ def test_the_quick_reading_is_the_plain_one(told: list[Step], later_s: float) ->
             "revision": step.revision,
             "revision_pods": revision_pods,
         }
-        made = reading(picture, memory=quick, **common)
+        result = reading(picture, memory=quick, **common)
         expected = plain_reading(observation, memory=plain, **common)
-        assert made.reading == expected.reading
-        assert made.unknown == expected.unknown
-        quick, plain = made.memory, expected.memory
+        assert result.reading == expected.reading
+        assert result.unknown == expected.unknown
+        quick, plain = result.memory, expected.memory
         assert quick.batches == plain.batches
         assert (quick.arrived, quick.counted_at, quick.shape) == (plain.arrived, plain.counted_at, plain.shape)
         longer = hub.observe("ns", "m", now, window_s=SHOWN_S + 5)

@@ -48,9 +48,9 @@ def sent(*slots: SlotLatency) -> AgentReport:
 
 
 def test_latency_is_reported_for_two_slots_and_arrives_as_counted() -> None:
-    made = AgentReport.from_json(report_of("a", "b").to_json())
+    report = AgentReport.from_json(report_of("a", "b").to_json())
     hub = ObservationStore()
-    hub.receive(validate(made).report, 1.0)
+    hub.receive(validate(report).report, 1.0)
     observation = hub.observe("ns", "m", 1.0)
     assert observation is not None
     [balancer] = observation.balancers
@@ -62,15 +62,15 @@ def test_latency_is_reported_for_two_slots_and_arrives_as_counted() -> None:
 
 
 def test_a_single_slot_has_no_latency_to_compare() -> None:
-    made = report_of("a")
-    assert made.balancer is not None
-    assert made.balancer.latency == ()
+    report = report_of("a")
+    assert report.balancer is not None
+    assert report.balancer.latency == ()
 
 
 def test_client_latency_is_always_reported_and_arrives_as_counted() -> None:
-    made = AgentReport.from_json(report_of("a").to_json())
+    report = AgentReport.from_json(report_of("a").to_json())
     hub = ObservationStore()
-    hub.receive(validate(made).report, 1.0)
+    hub.receive(validate(report).report, 1.0)
     assert hub.client_latencies("ns", "m", 2.0) == {
         "m-balancer-0": ReportedHistogram(latency_buckets.SHOWN_MS, (1, 2, *[0] * 13))
     }
@@ -81,17 +81,18 @@ def test_client_latency_is_always_reported_and_arrives_as_counted() -> None:
 def test_an_agent_without_latency_is_still_accepted() -> None:
     older = json.loads(sent().to_json())
     older["balancer"].pop("clients", None)
-    made = AgentReport.from_json(json.dumps(older))
-    assert made == sent()
+    report = AgentReport.from_json(json.dumps(older))
+    assert report == sent()
     hub = ObservationStore()
-    hub.receive(made, 1.0)
-    assert hub.client_latencies(made.namespace, made.name, 1.0) == {}
+    hub.receive(report, 1.0)
+    assert hub.client_latencies(report.namespace, report.name, 1.0) == {}
 
 
 def test_a_record_stays_small() -> None:
     counters = dict.fromkeys(range(latency_buckets.COUNTERS), 2**32 - 1)
     slots = tuple(
-        SlotLatency(slot, found.bounds_ms, found.counts) for slot, found in latency_buckets.read(counters).items()
+        SlotLatency(slot, histogram.bounds_ms, histogram.counts)
+        for slot, histogram in latency_buckets.read(counters).items()
     )
     clients = latency_buckets.read_clients(counters)
     full = replace(haproxy(queued=3), latency=slots, clients=ReportedHistogram(clients.bounds_ms, clients.counts))
@@ -141,8 +142,8 @@ def test_implausible_latency_makes_the_histograms_unknown_alone(wrong: dict[str,
     ],
 )
 def test_clients_answers_that_cannot_be_true_are_unknown_and_nothing_else(wrong: dict[str, Any]) -> None:
-    made = replace(haproxy(queued=3), clients=ReportedHistogram((1, 2), (3, 4, 5)))
-    assert validate(record(0, balancer=made)).report.balancer == made
+    sample = replace(haproxy(queued=3), clients=ReportedHistogram((1, 2), (3, 4, 5)))
+    assert validate(record(0, balancer=sample)).report.balancer == sample
     bad = replace(haproxy(queued=3), clients=replace(ReportedHistogram((1, 2), (3, 4, 5)), **wrong))
     vetted = validate(record(0, balancer=bad))
     assert vetted.implausible == 1

@@ -20,7 +20,7 @@ def test_a_line_is_read_as_it_was_written(done: int, total: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "found"),
+    ("lines", "progress"),
     [
         ([], None),
         (["s3://m: 8.0 MiB in 3 s"], None),
@@ -29,8 +29,8 @@ def test_a_line_is_read_as_it_was_written(done: int, total: int | None) -> None:
         (["a: 1 of 9 bytes", "a: 5 of 9 bytes\r"], DownloadProgress(5, 9)),
     ],
 )
-def test_the_newest_line_counts_and_others_are_unknown(lines: list[str], found: DownloadProgress | None) -> None:
-    assert last(lines) == found
+def test_the_newest_line_counts_and_others_are_unknown(lines: list[str], progress: DownloadProgress | None) -> None:
+    assert last(lines) == progress
 
 
 @pytest.mark.parametrize(

@@ -50,20 +50,20 @@ def test_a_measurement_on_cpu_does_not_apply_to_a_gpu() -> None:
 
 
 def test_the_line_of_the_same_instances_applies() -> None:
-    found = read(config_map(lines=[LINE, {**LINE, "instances": 2, "constantMilliseconds": 95}]))
-    assert line_for(found, Served(SERVED.revision, SERVED.image, "", 2)).constant_milliseconds == 95
+    capacity = read(config_map(lines=[LINE, {**LINE, "instances": 2, "constantMilliseconds": 95}]))
+    assert line_for(capacity, Served(SERVED.revision, SERVED.image, "", 2)).constant_milliseconds == 95
 
 
 def test_batch_times_are_those_of_the_smallest_and_largest_batch() -> None:
-    found = line_for(read(config_map()), SERVED)
-    assert found.batch_times() == {1: pytest.approx(0.086), 8: pytest.approx(0.128)}
-    assert found.answers() is None
+    measured = line_for(read(config_map()), SERVED)
+    assert measured.batch_times() == {1: pytest.approx(0.086), 8: pytest.approx(0.128)}
+    assert measured.answers() is None
 
 
 def test_requests_at_once_replace_batch_times() -> None:
-    found = line_for(read(line(constantMilliseconds=16000, perRowMilliseconds=0, maxBatchSize=1, atOnce=32)), SERVED)
-    assert found.batch_times() is None
-    assert found.answers() == (32.0, 16.0)
+    measured = line_for(read(line(constantMilliseconds=16000, perRowMilliseconds=0, maxBatchSize=1, atOnce=32)), SERVED)
+    assert measured.batch_times() is None
+    assert measured.answers() == (32.0, 16.0)
 
 
 def test_an_encoded_document_is_read_again() -> None:
@@ -71,7 +71,7 @@ def test_an_encoded_document_is_read_again() -> None:
         MeasuredLine(instances=n, constant_milliseconds=80.5, per_row_milliseconds=6.25, max_batch_size=64)
         for n in range(1, 9)
     )
-    made = MeasuredCapacity(
+    capacity = MeasuredCapacity(
         source="tune", measured_at="2026-11-28T03:15:00Z", revision="r" * 63, image="i" * 512, lines=lines
     )
-    assert read({"data": {KEY: encoded(made)}}) == made
+    assert read({"data": {KEY: encoded(capacity)}}) == capacity

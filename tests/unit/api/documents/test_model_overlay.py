@@ -27,9 +27,9 @@ def test_the_document_is_canonical(overlay: Overlay) -> None:
 
 
 def test_equal_overlays_are_equal_text_whatever_the_order_of_parameters() -> None:
-    one = Overlay("m", parameters={"a": "1", "b": "2"})
+    overlay = Overlay("m", parameters={"a": "1", "b": "2"})
     other = Overlay("m", parameters={"b": "2", "a": "1"})
-    assert one.to_json() == other.to_json()
+    assert overlay.to_json() == other.to_json()
 
 
 def test_a_field_missing_from_the_document_is_not_set() -> None:

@@ -32,7 +32,7 @@ def test_a_field_that_a_later_version_adds_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         ({"change": "sad"}, "change is 'sad'; it must be one of ready, unready, leaving"),
         ({"change": None}, "change is None; it must be a string"),
@@ -42,8 +42,8 @@ def test_a_field_that_a_later_version_adds_is_left_out() -> None:
         ({"address": 7}, "address is 7"),
     ],
 )
-def test_a_wrong_value_is_named(changed: dict[str, Any], said: str) -> None:
-    with pytest.raises(NoticeError, match=said):
+def test_a_wrong_value_is_named(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(NoticeError, match=message):
         Notice.from_json(json.dumps(GOOD | changed))
 
 

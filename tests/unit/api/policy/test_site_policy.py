@@ -64,20 +64,20 @@ def test_a_policy_can_name_every_kind_of_source() -> None:
 @pytest.mark.parametrize("path", LIMITS)
 def test_a_limit_refuses_with_field_value_and_limit_and_allows_the_rest(path: str) -> None:
     limit, bad, words, good = LIMITS[path]
-    found = policy_subject(bad, {path: limit})
-    said = warnings(found) if path == "triton.warnBelow" else refusals(found)
-    assert len(said) == 1
+    subject = policy_subject(bad, {path: limit})
+    messages = warnings(subject) if path == "triton.warnBelow" else refusals(subject)
+    assert len(messages) == 1
     for word in words:
-        assert word in said[0], (word, said[0])
+        assert word in messages[0], (word, messages[0])
     fine = policy_subject(good, {path: limit})
     assert refusals(fine) == warnings(fine) == []
 
 
 def test_a_list_with_nothing_in_it_allows_nothing_and_says_so() -> None:
-    (said,) = refusals(
+    (message,) = refusals(
         policy_subject(document("runtime.image", "nvcr.io/nvidia/tritonserver:26.07-py3"), {"images.registries": []})
     )
-    assert "allowed registries: none" in said
+    assert "allowed registries: none" in message
 
 
 @pytest.mark.parametrize(
@@ -187,22 +187,25 @@ def test_the_chart_has_what_the_admission_policy_is_made_of() -> None:
 
 def test_limits_that_are_not_set_make_no_admission_policy() -> None:
     assert admission_policies.policies(ANYTHING, "halcyon-site-policy") == []
-    made = admission_policies.policies(policy({"limits.replicas": 8}), "halcyon-site-policy")
-    assert [(o["kind"], o["metadata"]["name"]) for o in made] == [
+    objects = admission_policies.policies(policy({"limits.replicas": 8}), "halcyon-site-policy")
+    assert [(o["kind"], o["metadata"]["name"]) for o in objects] == [
         ("ValidatingAdmissionPolicy", "halcyon-site-policy"),
         ("ValidatingAdmissionPolicyBinding", "halcyon-site-policy"),
     ]
-    assert len(made[0]["spec"]["validations"]) == 1
-    assert {"name": "limitsReplicas", "expression": "8"} in made[0]["spec"]["variables"]
+    assert len(objects[0]["spec"]["validations"]) == 1
+    assert {"name": "limitsReplicas", "expression": "8"} in objects[0]["spec"]["variables"]
 
 
 def test_advice_is_a_policy_of_its_own_that_refuses_nothing() -> None:
-    made = {
+    bindings = {
         o["metadata"]["name"]: o["spec"]
         for o in admission_policies.policies(EVERY, "p")
         if o["kind"].endswith("Binding")
     }
-    assert {name: spec["validationActions"] for name, spec in made.items()} == {"p": ["Deny"], "p-warnings": ["Warn"]}
+    assert {name: spec["validationActions"] for name, spec in bindings.items()} == {
+        "p": ["Deny"],
+        "p-warnings": ["Warn"],
+    }
 
 
 def test_a_path_leads_to_a_limit() -> None:

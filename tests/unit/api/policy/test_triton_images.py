@@ -12,7 +12,7 @@ FULL = "nvcr.io/nvidia/tritonserver:26.07-py3"
 VLLM = "nvcr.io/nvidia/tritonserver:26.07-vllm-python-py3"
 
 
-def said(image: str, *, backend: str | None = None, gpus: int = 0) -> str:
+def mismatch_text(image: str, *, backend: str | None = None, gpus: int = 0) -> str:
     model: dict[str, Any] = {"source": {"persistentVolumeClaim": {"claimName": "models"}}}
     model |= {} if backend is None else {"backend": backend}
     spec = parse("m", {"model": model, "runtime": {"gpu": {"count": gpus}}})
@@ -34,7 +34,7 @@ def said(image: str, *, backend: str | None = None, gpus: int = 0) -> str:
     ],
 )
 def test_an_unsuitable_image_is_reported(image: str, backend: str | None, gpus: int, words: str) -> None:
-    assert words in said(image, backend=backend, gpus=gpus)
+    assert words in mismatch_text(image, backend=backend, gpus=gpus)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_an_unsuitable_image_is_reported(image: str, backend: str | None, gpus: 
     ],
 )
 def test_a_suitable_or_unknown_image_is_not(image: str, backend: str | None, gpus: int) -> None:
-    assert said(image, backend=backend, gpus=gpus) == ""
+    assert mismatch_text(image, backend=backend, gpus=gpus) == ""
 
 
 @pytest.mark.parametrize(
@@ -69,9 +69,9 @@ def test_a_suitable_or_unknown_image_is_not(image: str, backend: str | None, gpu
     ],
 )
 def test_a_release_with_known_vulnerabilities_is_reported(image: str, words: str) -> None:
-    (found,) = outdated(image)
-    assert words in found
-    assert found.endswith(f"for example {EXAMPLE}")
+    (message,) = outdated(image)
+    assert words in message
+    assert message.endswith(f"for example {EXAMPLE}")
 
 
 @pytest.mark.parametrize(

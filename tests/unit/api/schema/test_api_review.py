@@ -19,10 +19,10 @@ def definition(field: dict[str, Any], name: str = "good", *, required: bool = Fa
 
 
 def test_no_field_breaks_a_convention_without_an_argument() -> None:
-    count, found = review(loaded(CRD.read_text()))
+    count, findings = review(loaded(CRD.read_text()))
     assert count > 400
-    assert [one for one in found if not one.argument] == []
-    assert {one.argument for one in found} == {why for _, _, why in ARGUED}
+    assert [finding for finding in findings if not finding.argument] == []
+    assert {finding.argument for finding in findings} == {why for _, _, why in ARGUED}
 
 
 @pytest.mark.parametrize(
@@ -41,10 +41,10 @@ def test_no_field_breaks_a_convention_without_an_argument() -> None:
     ],
 )
 def test_a_field_that_breaks_a_convention_is_found(name: str, field: dict[str, Any], rule: str) -> None:
-    assert [one.rule for one in review(definition(field, name))[1]] == [rule]
+    assert [finding.rule for finding in review(definition(field, name))[1]] == [rule]
 
 
 def test_a_required_field_with_a_default_is_found() -> None:
     field = {"type": "string", "description": "D.", "default": "a"}
-    assert [one.rule for one in review(definition(field, required=True))[1]] == ["optional fields"]
+    assert [finding.rule for finding in review(definition(field, required=True))[1]] == ["optional fields"]
     assert review(definition(field))[1] == []

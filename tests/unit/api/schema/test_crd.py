@@ -36,15 +36,15 @@ FORBIDDEN = {
 SCALES = {"string": ("minLength", "maxLength"), "integer": ("minimum", "maximum")}
 
 
-def nodes(schema: dict[str, Any], where: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+def nodes(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
     """Every schema in this one, with its path."""
-    yield where, schema
+    yield path, schema
     for name, field in schema.get("properties", {}).items():
-        yield from nodes(field, f"{where}.{name}")
+        yield from nodes(field, f"{path}.{name}")
     if "items" in schema:
-        yield from nodes(schema["items"], f"{where}[]")
+        yield from nodes(schema["items"], f"{path}[]")
     if isinstance(schema.get("additionalProperties"), dict):
-        yield from nodes(schema["additionalProperties"], f"{where}{{}}")
+        yield from nodes(schema["additionalProperties"], f"{path}{{}}")
 
 
 SPEC = list(nodes(ROOT["properties"]["spec"], "spec"))
@@ -82,22 +82,22 @@ def test_the_definition_keeps_to_the_schema_of_definitions() -> None:
 
 
 def test_a_schema_is_structural() -> None:
-    for where, schema in EVERYWHERE:
-        assert schema["type"] in {"object", "array", "string", "integer", "boolean"}, where
-        assert not FORBIDDEN & set(schema), where
-        assert schema.get("additionalProperties") is not False, where
-        assert not ("properties" in schema and "additionalProperties" in schema), where
+    for path, schema in EVERYWHERE:
+        assert schema["type"] in {"object", "array", "string", "integer", "boolean"}, path
+        assert not FORBIDDEN & set(schema), path
+        assert schema.get("additionalProperties") is not False, path
+        assert not ("properties" in schema and "additionalProperties" in schema), path
 
 
 def test_strings_lists_and_maps_are_bounded() -> None:
-    for where, schema in [*SPEC, *STATUS]:
+    for path, schema in [*SPEC, *STATUS]:
         if schema["type"] == "string" and "enum" not in schema:
-            assert schema["maxLength"] <= 4096, where
+            assert schema["maxLength"] <= 4096, path
         if schema["type"] == "array":
-            assert schema["maxItems"] <= 64, where
+            assert schema["maxItems"] <= 64, path
         if "additionalProperties" in schema:
-            assert schema["maxProperties"] <= 64, where
-            assert "matches" in schema["x-kubernetes-validations"][0]["rule"], where
+            assert schema["maxProperties"] <= 64, path
+            assert "matches" in schema["x-kubernetes-validations"][0]["rule"], path
 
 
 def defaulted(schema: dict[str, Any]) -> dict[str, Any]:
@@ -123,30 +123,30 @@ NEVER_EMPTY = {
 
 def test_an_object_that_means_something_if_empty_is_applied_as_a_whole() -> None:
     """A server-side apply of `{}` after `{field: value}` removes the object, unless it is atomic (decision 0088)."""
-    whole = tuple(f"{where}." for where, schema in SPEC if schema.get("x-kubernetes-map-type") == "atomic")
+    atomic = tuple(f"{path}." for path, schema in SPEC if schema.get("x-kubernetes-map-type") == "atomic")
     emptied = {
-        where.removeprefix("spec.")
-        for where, schema in SPEC
+        path.removeprefix("spec.")
+        for path, schema in SPEC
         if "properties" in schema
         and not schema.get("required")
-        and not f"{where}.".startswith(whole)
-        and not where.endswith("[]")
+        and not f"{path}.".startswith(atomic)
+        and not path.endswith("[]")
         and schema.get("default") != defaulted(schema)
     }
     assert emptied - {"spec"} == SAME_AS_ABSENT | NEVER_EMPTY
 
 
 def test_numbers_of_the_spec_are_bounded() -> None:
-    for where, schema in SPEC:
+    for path, schema in SPEC:
         if schema["type"] == "integer":
-            assert schema["minimum"] <= schema["maximum"], where
+            assert schema["minimum"] <= schema["maximum"], path
 
 
 def test_every_field_is_described_in_a_sentence() -> None:
-    for where, schema in [*SPEC, *STATUS]:
-        if where.endswith(("[]", "{}")) and schema["type"] != "object":
+    for path, schema in [*SPEC, *STATUS]:
+        if path.endswith(("[]", "{}")) and schema["type"] != "object":
             continue
-        assert schema["description"].endswith("."), where
+        assert schema["description"].endswith("."), path
         assert "\n" not in schema["description"]
 
 
@@ -189,38 +189,38 @@ def test_only_models_that_are_validated_have_validators() -> None:
 
 
 def test_keys_of_list_maps_are_always_there() -> None:
-    for where, schema in [*SPEC, *STATUS]:
+    for path, schema in [*SPEC, *STATUS]:
         for key in schema.get("x-kubernetes-list-map-keys", ()):
             item = schema["items"]
-            assert key in item["required"] or "default" in item["properties"][key], where
-            assert item["properties"][key]["type"] in {"string", "integer", "boolean"}, where
+            assert key in item["required"] or "default" in item["properties"][key], path
+            assert item["properties"][key]["type"] in {"string", "integer", "boolean"}, path
         if "x-kubernetes-list-map-keys" in schema:
             assert schema["x-kubernetes-list-type"] == "map"
 
 
 def test_a_default_is_valid_and_has_no_null() -> None:
-    for where, schema in EVERYWHERE:
+    for path, schema in EVERYWHERE:
         if "default" in schema:
-            assert valid(schema, schema["default"]), where
+            assert valid(schema, schema["default"]), path
 
 
 def test_items_of_lists_in_the_spec_have_no_default() -> None:
     """Argo CD compares lists as a whole: an added default would be a difference after every sync."""
-    assert [where for where, schema in SPEC if "[]" in where and "default" in schema] == []
+    assert [path for path, schema in SPEC if "[]" in path and "default" in schema] == []
 
 
 def test_a_required_field_exists_and_has_no_default() -> None:
-    for where, schema in EVERYWHERE:
+    for path, schema in EVERYWHERE:
         for name in schema.get("required", ()):
-            assert "default" not in schema["properties"][name], where
+            assert "default" not in schema["properties"][name], path
 
 
 def test_a_rule_names_the_mistake() -> None:
-    for where, schema in EVERYWHERE:
+    for path, schema in EVERYWHERE:
         for rule in schema.get("x-kubernetes-validations", ()):
-            assert rule["reason"] == "FieldValueInvalid", where
-            assert 10 < len(rule["message"]) < 2048, where
-            assert "\n" not in rule["rule"] + rule["message"], where
+            assert rule["reason"] == "FieldValueInvalid", path
+            assert 10 < len(rule["message"]) < 2048, path
+            assert "\n" not in rule["rule"] + rule["message"], path
 
 
 def test_replicas_have_a_default_so_that_scale_can_always_be_read() -> None:
@@ -284,12 +284,12 @@ def test_a_schema_that_cannot_be_structural_is_an_error(model: type[ApiModel], m
 def test_a_default_of_the_schema_is_in_its_description(plural: str) -> None:
     stored = loaded(GOLDEN.with_name(f"{plural}.serving.halcyon.dev.yaml").read_text())
     spec = stored["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
-    simple = [(path, one) for path, one in nodes(spec) if not isinstance(one.get("default", {}), dict | list)]
+    simple = [(path, schema) for path, schema in nodes(spec) if not isinstance(schema.get("default", {}), dict | list)]
     absent = [
         path
-        for path, one in simple
+        for path, schema in simple
         if not re.search(
-            rf"Default: (\S+ )*?{re.escape(str(one['default']))}\b", one.get("description", ""), re.IGNORECASE
+            rf"Default: (\S+ )*?{re.escape(str(schema['default']))}\b", schema.get("description", ""), re.IGNORECASE
         )
     ]
     assert len(simple) >= 5

@@ -48,7 +48,7 @@ def test_targets_left_out_are_resolved(targets: dict[str, int], gpus: int, queue
 
 
 @pytest.mark.parametrize(
-    ("replicas", "limits", "wanted", "most"),
+    ("replicas", "limits", "bounded", "most"),
     [
         (0, None, 0, 1),
         (7, None, 7, 7),
@@ -58,19 +58,19 @@ def test_targets_left_out_are_resolved(targets: dict[str, int], gpus: int, queue
     ],
 )
 def test_replicas_stay_within_the_limits_of_scaling(
-    replicas: int, limits: tuple[int, int] | None, wanted: int, most: int
+    replicas: int, limits: tuple[int, int] | None, bounded: int, most: int
 ) -> None:
     scaling = {"scaling": {"minReplicas": limits[0], "maxReplicas": limits[1]}} if limits else {}
-    given_spec = spec(replicas=replicas, **scaling)
+    model_spec = spec(replicas=replicas, **scaling)
 
-    assert defaults.bounded_replicas(given_spec) == wanted
-    assert defaults.most_replicas(given_spec) == most
+    assert defaults.bounded_replicas(model_spec) == bounded
+    assert defaults.most_replicas(model_spec) == most
 
 
 @given(specs())
-def test_replicas_in_force_never_exceed_the_reserved_maximum(given_spec: Spec) -> None:
-    assert 0 <= defaults.bounded_replicas(given_spec) <= defaults.most_replicas(given_spec) <= 1000
-    assert server_maxconn.server_connections(given_spec) >= 2 * defaults.batch_capacity(given_spec)
+def test_replicas_in_force_never_exceed_the_reserved_maximum(model_spec: Spec) -> None:
+    assert 0 <= defaults.bounded_replicas(model_spec) <= defaults.most_replicas(model_spec) <= 1000
+    assert server_maxconn.server_connections(model_spec) >= 2 * defaults.batch_capacity(model_spec)
 
 
 def test_a_pinned_memory_pool_needs_a_gpu() -> None:
@@ -98,10 +98,10 @@ _LATENCY = {"maxReplicas": 2, "targets": {"latency": "500ms"}}
 def test_a_latency_objective_alone_limits_the_queue(
     scaling: dict[str, Any] | None, traffic: dict[str, Any], mode: str, limit: int | None
 ) -> None:
-    given = spec(traffic=traffic, **({} if scaling is None else {"scaling": scaling}))
+    model_spec = spec(traffic=traffic, **({} if scaling is None else {"scaling": scaling}))
 
-    assert (defaults.overload_mode(given), defaults.queue_limit(given)) == (mode, limit)
-    assert defaults.ignored(given) == (
+    assert (defaults.overload_mode(model_spec), defaults.queue_limit(model_spec)) == (mode, limit)
+    assert defaults.ignored(model_spec) == (
         ("spec.scaling.targets.latency: ignored with policy Rules; set policy: Planner to use it",)
         if scaling and "policy" in scaling
         else ()
@@ -109,7 +109,7 @@ def test_a_latency_objective_alone_limits_the_queue(
 
 
 @pytest.mark.parametrize(
-    ("limits", "said"),
+    ("limits", "messages"),
     [
         ({"minReplicas": 2, "maxReplicas": 8}, ()),
         ({"minReplicas": 6, "maxReplicas": 7}, ()),
@@ -123,12 +123,12 @@ def test_a_latency_objective_alone_limits_the_queue(
     ],
 )
 def test_a_limit_of_a_schedule_beyond_those_of_the_model_is_reported(
-    limits: dict[str, int], said: tuple[str, ...]
+    limits: dict[str, int], messages: tuple[str, ...]
 ) -> None:
     schedule = {"name": "fair", "start": "0 8 * * *", "duration": "10h", **limits}
-    found = defaults.ignored(spec(scaling={"minReplicas": 2, "maxReplicas": 8, "schedules": [schedule]}))
+    ignored = defaults.ignored(spec(scaling={"minReplicas": 2, "maxReplicas": 8, "schedules": [schedule]}))
 
-    assert [text.partition("; ")[0] for text in found] == [f"spec.scaling.schedules: {text}" for text in said]
+    assert [text.partition("; ")[0] for text in ignored] == [f"spec.scaling.schedules: {text}" for text in messages]
 
 
 def test_rejection_without_an_objective_is_reported_as_ineffective() -> None:
@@ -158,19 +158,19 @@ ZERO = {"scaling": {"minReplicas": 0, "maxReplicas": 2}}
 def test_a_request_at_zero_waits_for_the_last_measured_start(
     fields: dict[str, Any], start_s: float | None, hold_ms: int
 ) -> None:
-    made = spec(**fields)
+    model_spec = spec(**fields)
 
-    assert defaults.hold_timeout_ms(made, start_s) == hold_ms
-    assert defaults.queue_timeout_ms(made) == min(hold_ms, 60_000)
+    assert defaults.hold_timeout_ms(model_spec, start_s) == hold_ms
+    assert defaults.queue_timeout_ms(model_spec) == min(hold_ms, 60_000)
 
 
 def test_a_queue_timeout_shorter_than_the_last_start_is_reported() -> None:
     short = spec(**ZERO, traffic={"queueTimeout": "2m"})
 
     assert defaults.late_starts(short, 119.0) == ()
-    (said,) = defaults.late_starts(short, 130.0)
-    assert "spec.traffic.queueTimeout is 2m but the last start of a pod took 130 s" in said
-    assert said.endswith("for example 195s")
+    (message,) = defaults.late_starts(short, 130.0)
+    assert "spec.traffic.queueTimeout is 2m but the last start of a pod took 130 s" in message
+    assert message.endswith("for example 195s")
     assert defaults.late_starts(short, None) == defaults.late_starts(spec(**ZERO), 130.0) == ()
 
 

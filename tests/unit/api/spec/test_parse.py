@@ -50,12 +50,12 @@ def test_a_spec_that_breaks_a_rule_is_refused_in_one_sentence(path: str, value: 
 
 @pytest.mark.parametrize(("spec", "sentence"), CONCURRENCY)
 def test_requests_in_a_pod_fit_its_batches_and_its_queue(spec: dict[str, Any], sentence: str | None) -> None:
-    given = document() | spec
+    fields = document() | spec
     if sentence is None:
-        parse("digits", given)
+        parse("digits", fields)
         return
     with pytest.raises(SpecError) as error:
-        parse("digits", given)
+        parse("digits", fields)
     assert str(error.value) == sentence
 
 

@@ -16,7 +16,7 @@ def spec(mode: str, traffic: dict[str, Any] | None = None, **fields: Any) -> dic
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         (
             {"scaling": {"minReplicas": 0, "maxReplicas": 2}},
@@ -41,21 +41,27 @@ def spec(mode: str, traffic: dict[str, Any] | None = None, **fields: Any) -> dic
         ),
     ],
 )
-def test_features_of_a_balancer_are_refused_without_one(fields: dict[str, Any], said: str) -> None:
+def test_features_of_a_balancer_are_refused_without_one(fields: dict[str, Any], message: str) -> None:
     document = spec("Direct") | fields
     with pytest.raises(SpecError) as refused:
         parse("digits", document)
 
-    assert said in str(refused.value)
+    assert message in str(refused.value)
     assert parse("digits", {**document, "traffic": {**document["traffic"], "mode": "Balancer"}})
 
 
 def test_fields_that_only_a_balancer_follows_are_reported_as_ineffective() -> None:
-    said = {"balancerReplicas": 3, "queueLimit": 9, "queueTimeout": "9s", "responseTimeout": "9s", "drainTimeout": "9s"}
-    ignored = defaults.ignored(parse("digits", spec("Direct", said)))
+    traffic = {
+        "balancerReplicas": 3,
+        "queueLimit": 9,
+        "queueTimeout": "9s",
+        "responseTimeout": "9s",
+        "drainTimeout": "9s",
+    }
+    ignored = defaults.ignored(parse("digits", spec("Direct", traffic)))
 
     assert {text.partition(":")[0] for text in ignored} == {
         "spec.traffic.balancerReplicas", "spec.traffic.queueLimit", "spec.traffic.queueTimeout", "spec.traffic.responseTimeout",
     }  # fmt: skip
-    assert defaults.ignored(parse("digits", spec("Balancer", said))) == ()
+    assert defaults.ignored(parse("digits", spec("Balancer", traffic))) == ()
     assert defaults.ignored(parse("digits", spec("Direct"))) == ()

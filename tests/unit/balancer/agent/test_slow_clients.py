@@ -36,8 +36,10 @@ def requests(
 
 
 def test_requests_are_read_with_what_they_wait_for() -> None:
-    found = {request.session: request for request in parse(LINES + CHECK)}
-    assert {session: (one.is_waiting, one.is_complete, one.waits_for) for session, one in found.items()} == {
+    by_session = {request.session: request for request in parse(LINES + CHECK)}
+    assert {
+        session: (request.is_waiting, request.is_complete, request.waits_for) for session, request in by_session.items()
+    } == {
         "0x7f033a085000 127.0.0.11 34434": (False, False, "upload"),
         "0x7f033a085400 ::ffff:127.0.0.12 56276": (False, True, None),
         "0x7f033a085800 2001:db8::1:2 56600": (True, False, None),
@@ -47,9 +49,9 @@ def test_requests_are_read_with_what_they_wait_for() -> None:
         "0x7f033a086400 127.0.0.17 stream": (False, False, "message"),
         "0x7f033a086c00 127.0.0.18 stream": (False, False, None),
     }
-    assert [one.source for one in found.values()][1:3] == ["127.0.0.12", "2001:db8::"]
-    assert [one.protocol for one in found.values()][:3] == ["http", "http", "grpc"]
-    assert next(iter(found.values())).id == "0x7f033a085000"
+    assert [request.source for request in by_session.values()][1:3] == ["127.0.0.12", "2001:db8::"]
+    assert [request.protocol for request in by_session.values()][:3] == ["http", "http", "grpc"]
+    assert next(iter(by_session.values())).id == "0x7f033a085000"
 
 
 @pytest.mark.parametrize(
@@ -71,24 +73,24 @@ def test_places_are_full_if_requests_wait_and_none_is_free(
 
 @pytest.mark.parametrize("waits_for", ["upload", "response", "message"])
 def test_a_source_above_its_share_loses_its_slowest_requests(waits_for: WaitsFor) -> None:
-    found = [
+    in_progress = [
         *requests("10.0.0.1", 6, waits_for=waits_for),
         *requests("10.0.0.2", 2, waits_for=waits_for),
         *requests("10.0.0.3", 1, is_waiting=True),
     ]
-    slow = {request.session: float(-number) for number, request in enumerate(found)}
-    [excess] = above_share(found, {"http": 8}, slow)
+    slow = {request.session: float(-number) for number, request in enumerate(in_progress)}
+    [excess] = above_share(in_progress, {"http": 8}, slow)
     assert [request.session for request in excess.requests] == [f"0x{n:x} 10.0.0.1 {n}" for n in (5, 4, 3, 2)]
     assert (excess.source, excess.share) == ("10.0.0.1", 2)
     assert (excess.has_uploads, excess.has_others) == (waits_for == "upload", waits_for != "upload")
     # Requests that are not complete would take the free places; complete ones are like any other.
     waits = ClientRequest("0x9 10.0.0.1 9", "10.0.0.1", "http", is_waiting=True, is_complete=False)
-    [excess] = above_share([*found, waits], {"http": 8}, slow)
+    [excess] = above_share([*in_progress, waits], {"http": 8}, slow)
     assert (waits in excess.requests) == (waits_for != "response")
     # Quick requests, and those of a source that is alone, stay.
-    assert above_share(found, {"http": 8}, {}) == []
+    assert above_share(in_progress, {"http": 8}, {}) == []
     assert above_share(requests("10.0.0.1", 8), {"http": 8}, slow) == []
-    assert above_share(found, {"grpc": 8}, slow) == []
+    assert above_share(in_progress, {"grpc": 8}, slow) == []
 
 
 def test_a_source_keeps_a_place_if_sources_are_more_than_places() -> None:

@@ -23,8 +23,8 @@ def test_a_malformed_key_is_dropped_and_named_without_its_text() -> None:
         {"alice": KEY, "short": KEY[1:], "spaced": b"a b" * 9, "long": b"x" * 513, "odd": b"\xff" * 20}
     )
     assert text.count("\n") == 1
-    assert [said.split()[0] for said in wrong] == ["long", "odd", "short", "spaced"]
-    assert not any("a b" in said or "xx" in said for said in wrong)
+    assert [warning.split()[0] for warning in wrong] == ["long", "odd", "short", "spaced"]
+    assert not any("a b" in warning or "xx" in warning for warning in wrong)
 
 
 @given(st.dictionaries(st.text(max_size=8), st.binary(max_size=40)))

@@ -27,7 +27,7 @@ def words(page: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("page", "said"),
+    ("page", "text"),
     [
         ("concepts/balancer.md", f"twice | {memory_budget.MAX_REQUESTS:,}; {USERS:,} while a BatchInference runs"),
         ("concepts/balancer.md", f"already holds {memory_budget.MAX_LOWER} batch requests"),
@@ -49,13 +49,13 @@ def words(page: str) -> str:
         ("guides/multi-tenancy.md", f"with memory limits of {HAPROXY_MEMORY_MIB + AGENT_MEMORY_MIB}Mi |"),
     ],
 )
-def test_a_limit_on_a_page_is_that_of_the_code(page: str, said: str) -> None:
-    assert said in words(f"docs/{page}")
+def test_a_limit_on_a_page_is_that_of_the_code(page: str, text: str) -> None:
+    assert text in words(f"docs/{page}")
 
 
 def test_messages_of_a_balancers_own_responses_are_in_the_troubleshooting_table() -> None:
     quoted = re.findall(r"`([^`\n]+)`", (ROOT / "docs" / "troubleshooting.md").read_text())
-    fragments = [[part.strip() for part in one.split("...")] for one in quoted if len(one.split()) > 3]
+    fragments = [[part.strip() for part in quote.split("...")] for quote in quoted if len(quote.split()) > 3]
     messages = [message for *_, message in (*error_responses._OVERLOAD_RESPONSES.values(), *error_responses._ERRORS)]
     messages.append(error_responses._BAD_REQUEST)
     messages += re.findall(r"grpc-message: ([^\\]+)", LUA["streams.lua"])

@@ -78,11 +78,11 @@ def test_text_that_is_not_a_name_never_reaches_the_file(text: str) -> None:
             with pytest.raises(ConfigError, match="must match"):
                 render(plan, listen=Listen())
             continue
-        made = render(plan, listen=Listen())
+        config = render(plan, listen=Listen())
         # Names cannot change the shape of the file.
         plain = replace(plan, model="m", sticky_header="h" if plan.sticky_header else "")
         plain = plain if plan is not slot else replace(plain, slots=(Slot("a", "x", 1, 1),))
-        assert len(made.splitlines()) == len(render(plain, listen=Listen()).splitlines())
+        assert len(config.splitlines()) == len(render(plain, listen=Listen()).splitlines())
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,9 @@ def test_without_an_objective_no_rule_looks_for_late_requests() -> None:
 
 
 def test_a_lower_class_changes_only_its_own_lines_and_the_users_maximum() -> None:
-    without, text = (render(replace(PLAN, lower_class=one), listen=Listen()).splitlines() for one in ("None", "Fill"))
+    without, text = (
+        render(replace(PLAN, lower_class=lower_class), listen=Listen()).splitlines() for lower_class in ("None", "Fill")
+    )
     added = [line for line in text if line not in without]
     own = [
         line for line in added if re.search(r"lower|proc\.(room|user_rows|batch_us|row_us|next_rows|next_less)", line)

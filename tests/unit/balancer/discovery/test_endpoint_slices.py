@@ -45,8 +45,8 @@ def test_an_unreadable_slice_hides_no_other_and_is_logged_once(capsys: pytest.Ca
     watch._event({"type": "MODIFIED", "object": slice_of("two", endpoint("b"))})
 
     assert list(seen[-1]) == ["one", "two"]
-    told = [json.loads(line) for line in capsys.readouterr().err.splitlines() or []]
-    assert [line["object"] for line in told if "object" in line] == ["two"]
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines() or []]
+    assert [line["object"] for line in lines if "object" in line] == ["two"]
 
 
 def test_pods_of_all_slices_count_beyond_a_thousand() -> None:
@@ -55,5 +55,7 @@ def test_pods_of_all_slices_count_beyond_a_thousand() -> None:
         {**slice_of(f"slice-{first}", None), "endpoints": [endpoint(pod) for pod in pods[first : first + 100]]}
         for first in range(0, len(pods), 100)
     ]
-    found = endpoint_slices.merge(endpoint_slices.of_slice(one, slots={"digits-a": "a"}) for one in slices)
-    assert {one.pod for one in found} == set(pods)
+    endpoints = endpoint_slices.merge(
+        endpoint_slices.of_slice(document, slots={"digits-a": "a"}) for document in slices
+    )
+    assert {listed.pod for listed in endpoints} == set(pods)

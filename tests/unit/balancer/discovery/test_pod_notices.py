@@ -21,8 +21,8 @@ LEAVES = replace(READY, terminating=True)
 
 def noticed_endpoints(*news: PodChange) -> NoticedEndpoints:
     noticed = NoticedEndpoints()
-    for one in news:
-        noticed.add(Notice("p", "a", "10.0.0.1", one), 100.0)
+    for change in news:
+        noticed.add(Notice("p", "a", "10.0.0.1", change), 100.0)
     return noticed
 
 
@@ -89,7 +89,7 @@ ENDPOINTS = st.builds(
     terminating=st.booleans(),
 )
 LISTED = st.lists(ENDPOINTS, max_size=4, unique_by=lambda e: e.pod).map(
-    lambda found: tuple(sorted(found, key=lambda e: (e.slot, e.pod)))
+    lambda endpoints: tuple(sorted(endpoints, key=lambda e: (e.slot, e.pod)))
 )
 NOTICES = st.lists(
     st.builds(

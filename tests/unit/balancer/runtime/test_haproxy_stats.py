@@ -66,19 +66,19 @@ def repeating(seconds: int, *, capacity: int, arrivals: int = 210, repeats: int 
     """Return (requests, rejected, repeated) after each second, with clients that repeat rejected requests a second later."""
     requests = rejected = repeated = 0
     waiting = [0] * repeats  # rejected in the last second, by the attempts that are left
-    found = []
+    counters = []
     for _ in range(seconds):
         attempts = [*waiting, arrivals]
         free, failed = capacity, []
         for count in attempts:
-            taken = min(count, free)
-            free -= taken
-            failed.append(count - taken)
+            admitted = min(count, free)
+            free -= admitted
+            failed.append(count - admitted)
         requests, repeated = requests + sum(attempts), repeated + sum(waiting)
         rejected += sum(failed)
         waiting = failed[1:]
-        found.append((requests, rejected, repeated))
-    return found
+        counters.append((requests, rejected, repeated))
+    return counters
 
 
 def test_answers_to_repeating_clients_are_the_demand_without_rejections() -> None:

@@ -65,12 +65,12 @@ def test_single_requests_have_room_for_one_in_each_instance() -> None:
 
 
 def test_gentle_class_has_rows_for_a_tenth_of_a_batch() -> None:
-    found = fleet_room(BATCHED, 1, 0.5 * FULL_RPS, gentle=True)
+    room = fleet_room(BATCHED, 1, 0.5 * FULL_RPS, gentle=True)
     # Batches with the 3.1 rows that users send during one take 98.5 ms, and a tenth of that is 1.64 rows.
-    assert found.rows == pytest.approx(0.9 * 8)
-    assert found.lower_rows == pytest.approx(1.4 * 1.64, rel=0.01)
+    assert room.rows == pytest.approx(0.9 * 8)
+    assert room.lower_rows == pytest.approx(1.4 * 1.64, rel=0.01)
     four = fleet_room(BATCHED, 4, 4 * 0.5 * FULL_RPS, gentle=True)
-    assert four == Room(pytest.approx(4 * found.rows), pytest.approx(4 * found.lower_rows))  # type: ignore[arg-type]  # compared
+    assert four == Room(pytest.approx(4 * room.rows), pytest.approx(4 * room.lower_rows))  # type: ignore[arg-type]  # compared
 
 
 def test_gentle_class_has_fewer_rows_as_users_fill_the_batches() -> None:
@@ -97,11 +97,11 @@ def load(agent: str, *, lower: int = 4, users_rps: float = 10.0, inflight: int =
 
 
 def parts(room: float, *loads: BalancerLoad, turn: int = 0, is_long: bool = False) -> list[int]:
-    found = [
-        own_room(Room(room), one, [o for o in loads if o is not one], users_rows=0.5 * room, turn=turn, is_long=is_long)
-        for one in loads
+    rooms = [
+        own_room(Room(room), own, [o for o in loads if o is not own], users_rows=0.5 * room, turn=turn, is_long=is_long)
+        for own in loads
     ]
-    return [rows for rows, _ in found]
+    return [rows for rows, _ in rooms]
 
 
 def test_balancers_divide_the_room_and_leave_none_while_users_wait_anywhere() -> None:
@@ -120,13 +120,13 @@ def test_users_of_another_balancer_that_fill_the_pods_leave_nothing() -> None:
 
 def test_rows_of_a_gentle_class_are_divided_by_its_requests() -> None:
     loads = load("a", lower=9), load("b", lower=3)
-    found = [
-        own_room(Room(7.2, 2.5), one, [other], users_rows=3, turn=turn, is_long=False)[1]
+    rows = [
+        own_room(Room(7.2, 2.5), own, [other], users_rows=3, turn=turn, is_long=False)[1]
         for turn in range(40)
-        for one, other in (loads, loads[::-1])
+        for own, other in (loads, loads[::-1])
     ]
-    assert sum(found) / 40 == pytest.approx(2.5, abs=0.1)
-    assert sum(found[::2]) > 2 * sum(found[1::2]) > 0
+    assert sum(rows) / 40 == pytest.approx(2.5, abs=0.1)
+    assert sum(rows[::2]) > 2 * sum(rows[1::2]) > 0
 
 
 def test_room_for_a_single_request_changes_hands_with_time() -> None:
@@ -155,49 +155,49 @@ def test_the_parts_of_all_balancers_add_up_to_the_room(
 
 
 def test_the_users_rate_is_averaged_and_survives_a_new_process() -> None:
-    made = LowerRoom()
+    lower_room = LowerRoom()
     for number in range(40):
-        made.count(ClassLoad(number * 10, 0, 0), number * 0.25)
-    assert made.users_rps == pytest.approx(40, rel=0.01)
-    made.count(ClassLoad(3, 0, 0), 10.0)
-    assert made.users_rps == pytest.approx(40, rel=0.01)
+        lower_room.count(ClassLoad(number * 10, 0, 0), number * 0.25)
+    assert lower_room.users_rps == pytest.approx(40, rel=0.01)
+    lower_room.count(ClassLoad(3, 0, 0), 10.0)
+    assert lower_room.users_rps == pytest.approx(40, rel=0.01)
 
 
 def test_rows_of_users_are_measured_while_the_lower_class_is_idle() -> None:
-    made = LowerRoom()
+    lower_room = LowerRoom()
     for number in range(20):
-        made.sample(PLAN, {"p": PodStatistics(100 * number, 300 * number)}, idle=True)
-    assert made.user_rows == pytest.approx(3, rel=0.01)
+        lower_room.sample(PLAN, {"p": PodStatistics(100 * number, 300 * number)}, idle=True)
+    assert lower_room.user_rows == pytest.approx(3, rel=0.01)
     for number in range(20, 40):
-        made.sample(PLAN, {"p": PodStatistics(100 * number, 3000 * number)}, idle=False)
-    made.sample(PLAN, {"p": PodStatistics(5000, 500_000)}, idle=True)
-    assert made.user_rows == pytest.approx(3, rel=0.01)
+        lower_room.sample(PLAN, {"p": PodStatistics(100 * number, 3000 * number)}, idle=False)
+    lower_room.sample(PLAN, {"p": PodStatistics(5000, 500_000)}, idle=True)
+    assert lower_room.user_rows == pytest.approx(3, rel=0.01)
 
 
 def test_the_variables_follow_from_the_loads() -> None:
-    made = LowerRoom()
-    made.sample(PLAN, {"p": PodStatistics(100, 100, ((1, 10, 860_000), (8, 10, 1_280_000)))}, idle=True)
+    lower_room = LowerRoom()
+    lower_room.sample(PLAN, {"p": PodStatistics(100, 100, ((1, 10, 860_000), (8, 10, 1_280_000)))}, idle=True)
     own, other = load("a", users_rps=FULL_RPS / 4), load("b", users_rps=FULL_RPS / 4)
-    first = made.values(PLAN, own, (other,), at_once=1, batches=True, pods=1, turn=0)
-    second = made.values(PLAN, other, (own,), at_once=1, batches=True, pods=1, turn=0)
+    first = lower_room.values(PLAN, own, (other,), at_once=1, batches=True, pods=1, turn=0)
+    second = lower_room.values(PLAN, other, (own,), at_once=1, batches=True, pods=1, turn=0)
     # The users leave 4 rows of the next batch, of which 3.1 are taken.
     assert first[ROOM] + second[ROOM] == 11
     # A balancer that is not known is taken to be like this one.
-    alone = made.values(PLAN, own, (), at_once=1, batches=True, pods=1, turn=0)
+    alone = lower_room.values(PLAN, own, (), at_once=1, batches=True, pods=1, turn=0)
     untimed = dict.fromkeys(LOWER_VARIABLES, 0) | {USER_ROWS: 1}
     assert alone in (untimed | {ROOM: 5, LOWER_ROWS: MAX_ROWS}, untimed | {ROOM: 6, LOWER_ROWS: MAX_ROWS})
-    assert made.values(PLAN, own, (other,), at_once=1, batches=True, pods=0, turn=0) == untimed
+    assert lower_room.values(PLAN, own, (other,), at_once=1, batches=True, pods=0, turn=0) == untimed
 
 
 def test_rows_of_a_gentle_class_are_timed_for_a_single_pod() -> None:
-    made = LowerRoom()
-    made.sample(PLAN, {"p": PodStatistics(100, 100, ((1, 10, 860_000), (8, 10, 1_280_000)))}, idle=True)
+    lower_room = LowerRoom()
+    lower_room.sample(PLAN, {"p": PodStatistics(100, 100, ((1, 10, 860_000), (8, 10, 1_280_000)))}, idle=True)
     gentle = replace(PLAN, lower_class="Gentle")
     own, other = load("a", users_rps=FULL_RPS / 4), load("b", users_rps=FULL_RPS / 4)
-    found = made.values(gentle, own, (other,), at_once=1, batches=True, pods=1, turn=0)
+    variables = lower_room.values(gentle, own, (other,), at_once=1, batches=True, pods=1, turn=0)
     # A batch takes 80 ms and 6 ms a row, and rows are sent 3 ms before its end. Users alone have 3.08 rows in a batch, and 1.64 rows take
     # a tenth longer. Half of the users' rows aren't known, and each balancer sends half of the rest.
-    assert found == {
+    assert variables == {
         ROOM: 16,
         LOWER_ROWS: MAX_ROWS,
         USER_ROWS: 1,
@@ -207,9 +207,9 @@ def test_rows_of_a_gentle_class_are_timed_for_a_single_pod() -> None:
         NEXT_LESS: 50,
     }
     for waiting in (replace(other, waiting={"a": 1}), replace(other, late=1)):
-        assert made.values(gentle, own, (waiting,), at_once=1, batches=True, pods=1, turn=0)[ROOM] == 0
+        assert lower_room.values(gentle, own, (waiting,), at_once=1, batches=True, pods=1, turn=0)[ROOM] == 0
     for others, pods in (((other,), 2), ((replace(other, users_rps=0.0),), 0)):
-        assert made.values(gentle, own, others, at_once=1, batches=True, pods=pods, turn=0)[BATCH_US] == 0
+        assert lower_room.values(gentle, own, others, at_once=1, batches=True, pods=pods, turn=0)[BATCH_US] == 0
 
 
 @pytest.mark.parametrize(
@@ -229,9 +229,9 @@ def test_rows_are_sent_at_any_time_if_no_next_batch_is_known(work: PodWork, rate
 
 def test_a_gentle_class_leaves_room_for_bursts_of_other_balancers_users() -> None:
     def rows(load: float, unseen: float, balancers: int) -> float:
-        found = next_batch(BATCHED, 1, load * FULL_RPS, part=1.0, unseen=unseen, balancers=balancers)
-        assert found is not None
-        return found.rows
+        batch = next_batch(BATCHED, 1, load * FULL_RPS, part=1.0, unseen=unseen, balancers=balancers)
+        assert batch is not None
+        return batch.rows
 
     # One balancer knows all users.
     assert rows(0.5, 0.0, 1) == pytest.approx(3.08 + 1.64, abs=0.02)

@@ -55,9 +55,9 @@ def limits(
     statistics: PodStatistics = DEMO,
     elsewhere: int | None = None,
 ) -> list[int]:
-    there = None if elsewhere is None else Elsewhere(inflight=elsewhere)
-    found = values(plan, pods, rate, share=share, statistics=statistics, elsewhere=there)
-    return [found[name] for name in overload_rules.LIMITS]
+    others = None if elsewhere is None else Elsewhere(inflight=elsewhere)
+    variables = values(plan, pods, rate, share=share, statistics=statistics, elsewhere=others)
+    return [variables[name] for name in overload_rules.LIMITS]
 
 
 def values(
@@ -71,18 +71,18 @@ def values(
     fills: bool = False,
     elsewhere: Elsewhere | None = None,
 ) -> dict[str, int]:
-    made = OverloadLimits()
+    overload = OverloadLimits()
     known = {f"pod-{number}": statistics for number in range(pods)}
-    made.update(plan, READING, known, rate, servers=pods, now=0.0, share=share)
-    return made.values(pods, share, 1 / plan.balancers, sent=sent * pods, fills=fills, elsewhere=elsewhere)
+    overload.update(plan, READING, known, rate, servers=pods, now=0.0, share=share)
+    return overload.values(pods, share, 1 / plan.balancers, sent=sent * pods, fills=fills, elsewhere=elsewhere)
 
 
 def test_the_time_of_a_batch_comes_from_the_smallest_and_the_largest() -> None:
-    found = batch_time([DEMO, DEMO], 0)
+    batch = batch_time([DEMO, DEMO], 0)
 
-    assert found is not None
-    assert found.rows == 8
-    assert (found.fixed_s, found.row_s, found.largest_s) == pytest.approx((0.08, 0.006, 0.128))
+    assert batch is not None
+    assert batch.rows == 8
+    assert (batch.fixed_s, batch.row_s, batch.largest_s) == pytest.approx((0.08, 0.006, 0.128))
     assert batch_time([], 8) is None
 
 
@@ -98,9 +98,9 @@ def test_the_time_of_a_batch_comes_from_the_smallest_and_the_largest() -> None:
     ],
 )
 def test_a_pod_holds_whole_batches_that_end_within_the_objective(objective_s: float, in_time: int, sent: int) -> None:
-    found = pod_capacity(objective_s, 8, 62.5, BatchTime(8, 0.08, 0.006))
+    capacity = pod_capacity(objective_s, 8, 62.5, BatchTime(8, 0.08, 0.006))
 
-    assert (found.in_time, found.sent) == (in_time, sent)
+    assert (capacity.in_time, capacity.sent) == (in_time, sent)
 
 
 @given(st.floats(0.001, 3600), st.integers(1, 256), st.floats(0.01, 1e6), st.floats(0, 10), st.floats(0, 1))
@@ -108,9 +108,9 @@ def test_the_numbers_of_a_pod_are_in_order_and_at_least_one(
     objective_s: float, batch: int, rate_rps: float, fixed_s: float, row_s: float
 ) -> None:
     for time in (None, BatchTime(batch, fixed_s, row_s)):
-        found = pod_capacity(objective_s, batch, rate_rps, time)
+        capacity = pod_capacity(objective_s, batch, rate_rps, time)
 
-        assert 1 <= found.sent <= found.in_time <= found.in_objective
+        assert 1 <= capacity.sent <= capacity.in_time <= capacity.in_objective
 
 
 def test_limits_are_of_requests_that_wait_or_are_in_pods() -> None:
@@ -138,8 +138,8 @@ def test_a_burst_at_one_balancer_takes_what_the_others_leave() -> None:
 
 
 def late_limits(**changes: Any) -> list[int]:
-    found = values(**changes)
-    return [found[name] for name in (overload_rules.LATE_MOST, overload_rules.LATE_ROOM)]
+    variables = values(**changes)
+    return [variables[name] for name in (overload_rules.LATE_MOST, overload_rules.LATE_ROOM)]
 
 
 def test_the_pace_of_a_balancer_is_its_share_of_the_rate() -> None:
@@ -161,12 +161,12 @@ def test_late_requests_have_a_limit_and_leave_pods_two_batches() -> None:
 
 def test_late_requests_of_a_balancer_take_what_others_leave() -> None:
     two = replace(PLAN, balancers=2)
-    whole = round(LATE_WORK * 0.5 * 62.5)
+    total = round(LATE_WORK * 0.5 * 62.5)
 
-    assert late_limits(plan=two, share=0.5) == [round(whole / 2), 8]
-    assert late_limits(plan=two, share=0.5, elsewhere=Elsewhere()) == [whole, 16]
-    assert late_limits(plan=two, share=0.5, elsewhere=Elsewhere(inflight=6, late=5)) == [whole - 5, 10]
-    assert late_limits(plan=two, share=0.5, elsewhere=Elsewhere(inflight=100, late=1000)) == [round(whole / 2), 8]
+    assert late_limits(plan=two, share=0.5) == [round(total / 2), 8]
+    assert late_limits(plan=two, share=0.5, elsewhere=Elsewhere()) == [total, 16]
+    assert late_limits(plan=two, share=0.5, elsewhere=Elsewhere(inflight=6, late=5)) == [total - 5, 10]
+    assert late_limits(plan=two, share=0.5, elsewhere=Elsewhere(inflight=100, late=1000)) == [round(total / 2), 8]
     # Those that wait elsewhere, and can be in time, have the places in pods.
     assert late_limits(plan=two, share=0.5, elsewhere=Elsewhere(waiting=3, inflight=16))[1] == 0
 
@@ -192,58 +192,60 @@ def test_one_request_that_waits_in_each_balancer_counts() -> None:
 
 
 def test_requests_with_several_rows_fill_a_batch_sooner() -> None:
-    made = OverloadLimits()
+    overload = OverloadLimits()
     # The warm-up's request had eight rows, which says nothing about clients.
     for now, requests, rows in ((0.0, 1, 8), (1.0, 101, 408)):
-        made.update(
+        overload.update(
             PLAN, READING, {"p": replace(DEMO, succeeded=requests, rows=rows)}, None, servers=1, now=now, share=1.0
         )
 
-    assert made.capacity == PodCapacity(in_time=6, in_objective=0.5 * 2 / 0.128, sent=6, busy=4.0, rate_rps=2 / 0.128)
+    assert overload.capacity == PodCapacity(
+        in_time=6, in_objective=0.5 * 2 / 0.128, sent=6, busy=4.0, rate_rps=2 / 0.128
+    )
 
 
 def test_the_measured_rate_counts_the_answers_of_other_balancers() -> None:
-    made = OverloadLimits()
+    overload = OverloadLimits()
     rate = ServiceRate(rate_rps=15.625, service_s=0.5)
     for now, succeeded, own in ((0.0, 0, 0), (1.0, 60, 15)):
         pods = {"p": replace(DEMO, succeeded=succeeded, rows=succeeded)}
-        made.update(PLAN, replace(READING, answered=own), pods, rate, servers=1, now=now, share=0.9)
+        overload.update(PLAN, replace(READING, answered=own), pods, rate, servers=1, now=now, share=0.9)
 
-    assert made.capacity is not None
-    assert made.capacity.in_objective == 0.5 * 4 * 15.625
+    assert overload.capacity is not None
+    assert overload.capacity.in_objective == 0.5 * 4 * 15.625
 
 
 def test_answers_of_new_pods_leave_the_share_of_a_balancer() -> None:
-    made = OverloadLimits()
+    overload = OverloadLimits()
     for now in range(9):
         # Half of the answers of each pod are of this balancer. Three more pods become ready just after the fourth second.
         counts = {"p": 62 * now} | {f"new-{number}": 62 * (now - 4) for number in range(3) if now > 4}
         pods = {name: replace(DEMO, succeeded=count, rows=count) for name, count in counts.items()}
         own = sum(counts.values()) // 2
         rate = ServiceRate(rate_rps=31.0 * len(pods), service_s=0.5)
-        made.update(PLAN, replace(READING, answered=own), pods, rate, servers=len(pods), now=float(now), share=0.5)
-        assert made.capacity is not None
-        assert made.capacity.in_time == 24, now
+        overload.update(PLAN, replace(READING, answered=own), pods, rate, servers=len(pods), now=float(now), share=0.5)
+        assert overload.capacity is not None
+        assert overload.capacity.in_time == 24, now
 
 
 def test_rejected_requests_are_demand() -> None:
-    made = OverloadLimits()
+    overload = OverloadLimits()
     for now, rejected in ((0.0, 100), (2.0, 400)):
-        made.update(PLAN, replace(READING, rejected=rejected), {"p": DEMO}, None, servers=1, now=now, share=1.0)
+        overload.update(PLAN, replace(READING, rejected=rejected), {"p": DEMO}, None, servers=1, now=now, share=1.0)
 
-    assert made.rejected_load == 75.0, "150 per second, each for half a second"
+    assert overload.rejected_load == 75.0, "150 per second, each for half a second"
 
 
 def test_an_overload_lasts_once_many_requests_are_rejected_for_seconds() -> None:
-    made = OverloadLimits()
+    overload = OverloadLimits()
 
     def after(seconds: int, *, share: float) -> bool:
         nonlocal now, requests, rejected
         for _ in range(seconds):
             now, requests, rejected = now + 1, requests + 100, rejected + round(100 * share)
             reading = replace(READING, requests=requests, rejected=rejected)
-            made.update(PLAN, reading, {"p": DEMO}, None, servers=1, now=float(now), share=1.0)
-        return made.lasts
+            overload.update(PLAN, reading, {"p": DEMO}, None, servers=1, now=float(now), share=1.0)
+        return overload.lasts
 
     now = requests = rejected = 0
     assert not after(20, share=0.05), "a bursty load"
@@ -260,7 +262,7 @@ def test_an_overload_lasts_once_many_requests_are_rejected_for_seconds() -> None
 def test_limits_need_an_objective_a_server_and_a_time(
     plan: BalancerPlan, servers: int, statistics: PodStatistics
 ) -> None:
-    made = OverloadLimits()
-    made.update(plan, READING, {"p": statistics}, None, servers=servers, now=0.0, share=1.0)
+    overload = OverloadLimits()
+    overload.update(plan, READING, {"p": statistics}, None, servers=servers, now=0.0, share=1.0)
 
-    assert made.values(servers, 1.0, 1.0, sent=0) == NO_LIMITS
+    assert overload.values(servers, 1.0, 1.0, sent=0) == NO_LIMITS

@@ -56,8 +56,8 @@ def test_allowed_retries_never_exceed_their_share_of_the_window(steps: list[tupl
     now, requests, repeated = 0.0, 0, 0
     looks = [(now, requests, repeated)]
     budget.allows(reading(0, 0), now=now)
-    for pause_s, came, again in steps:
-        now, requests, repeated = now + pause_s, requests + came, repeated + min(again, came)
+    for pause_s, fresh, again in steps:
+        now, requests, repeated = now + pause_s, requests + fresh, repeated + min(again, fresh)
         allowed = budget.allows(reading(requests, repeated), now=now)
         looks.append((now, requests, repeated))
         first = next(look for look in looks if now - look[0] <= WINDOW_S)

@@ -40,10 +40,10 @@ async def test_a_master_that_never_returns_is_an_error(tmp_path: Path) -> None:
 async def test_a_replaced_worker_loses_the_keys_that_are_not_kept(tmp_path: Path) -> None:
     path, received = str(tmp_path / "master.sock"), []
     file = f"/run/halcyon/keys-{'0' * 16}.map"
-    kept, gone = "A" * 64, "B" * 64
+    kept, removed = "A" * 64, "B" * 64
     answers = {
         "@!7 show map": f"# id (file) description\n3 ({file}) pattern loaded from file '{file}'\n4 (/other.map) a map\n",
-        f"@!7 show map {file}": f"0x55d0 {kept} alice\n0x55e0 {gone} bob\n",
+        f"@!7 show map {file}": f"0x55d0 {kept} alice\n0x55e0 {removed} bob\n",
     }
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -54,4 +54,4 @@ async def test_a_replaced_worker_loses_the_keys_that_are_not_kept(tmp_path: Path
 
     async with await asyncio.start_unix_server(answer, path):
         await RuntimeSocket("", path).remove_keys({kept}, process=7)
-    assert received == [*answers, f"@!7 del map {file} {gone}"]
+    assert received == [*answers, f"@!7 del map {file} {removed}"]

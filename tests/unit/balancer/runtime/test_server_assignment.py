@@ -215,14 +215,14 @@ def test_an_agent_that_restarts_finds_its_lines_again() -> None:
     lines = step(model, resize((), {"a": 4}), pods, 0)
     model.lines[ServerKey("a", 2)] = replace(model.lines[ServerKey("a", 2)], sessions=1)
     lines = step(model, lines, pods[:1], 1)
-    taken = adopt(model.lines, now=100)
-    assert [(line.state, line.address) for line in taken] == [
+    adopted = adopt(model.lines, now=100)
+    assert [(line.state, line.address) for line in adopted] == [
         ("ready", "10.0.0.1"),
         ("draining", "10.0.0.2"),
         ("free", ""),
         ("free", ""),
     ]
-    assert place(taken, pods[:1], model.lines, now=100, drain_s=DRAIN_S).commands == ()
+    assert place(adopted, pods[:1], model.lines, now=100, drain_s=DRAIN_S).commands == ()
 
 
 def test_a_smaller_plan_moves_a_pod_from_a_line_that_is_gone() -> None:
@@ -272,7 +272,7 @@ class Replacements(RuleBasedStateMachine):
         self.pods.pop(address, None)
 
     @rule(address=st.sampled_from(ADDRESSES))
-    def pod_is_taken_out(self, address: str) -> None:
+    def pod_is_excluded(self, address: str) -> None:
         self.out = frozenset({"p" + address})
 
     @rule(data=st.data())
@@ -306,14 +306,14 @@ class Replacements(RuleBasedStateMachine):
             self.model.lines[key] = replace(seen, sessions=0)
         for _ in range(4):
             self.a_step(1.0)
-        wanted = {p.address for p in self.pods.values() if p.serving and not p.terminating and p.pod not in self.out}
-        assert in_use(self.model) <= wanted
-        assert len(in_use(self.model)) == min(len(wanted), len(self.model.lines))
+        expected = {p.address for p in self.pods.values() if p.serving and not p.terminating and p.pod not in self.out}
+        assert in_use(self.model) <= expected
+        assert len(in_use(self.model)) == min(len(expected), len(self.model.lines))
         placement = place(
             self.lines, list(self.pods.values()), self.model.lines, now=self.now, drain_s=DRAIN_S, out=self.out
         )
         assert placement.commands == ()
-        assert len(placement.unplaced) == max(0, len(wanted) - len(self.model.lines))
+        assert len(placement.unplaced) == max(0, len(expected) - len(self.model.lines))
 
     @invariant()
     def no_address_is_on_two_lines_in_use(self) -> None:

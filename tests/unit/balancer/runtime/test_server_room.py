@@ -11,7 +11,7 @@ from halcyon.balancer.runtime.haproxy_stats import BackendLoads, parse_loads
 from halcyon.balancer.runtime.server_room import fill_order
 from halcyon.balancer.runtime.shares import PodLoad
 
-ONE, TWO, THREE = (ServerKey("a", number) for number in (1, 2, 3))
+FIRST, SECOND, THIRD = (ServerKey("a", number) for number in (1, 2, 3))
 PAIRS = st.tuples(st.integers(0, 40), st.integers(0, 40))
 
 
@@ -20,23 +20,32 @@ def idle(*keys: ServerKey) -> dict[ServerKey, PodLoad]:
 
 
 def test_waiting_requests_go_to_new_servers_in_equal_parts() -> None:
-    loads = BackendLoads({"a": (24, 0)}, servers=idle(ONE, TWO, THREE))
-    assert fill_order(loads, dict.fromkeys((ONE, TWO, THREE), (16, 16))) == [ONE, TWO, THREE, ONE, TWO, THREE]
+    loads = BackendLoads({"a": (24, 0)}, servers=idle(FIRST, SECOND, THIRD))
+    assert fill_order(loads, dict.fromkeys((FIRST, SECOND, THIRD), (16, 16))) == [
+        FIRST,
+        SECOND,
+        THIRD,
+        FIRST,
+        SECOND,
+        THIRD,
+    ]
 
 
 def test_full_servers_get_no_command() -> None:
-    loads = BackendLoads({"a": (24, 0)}, servers={ONE: PodLoad((16, 0), (16, 16)), TWO: PodLoad((20, 0), (20, 16))})
-    assert fill_order(loads, {ONE: (16, 16), TWO: (16, 16)}) == []
+    loads = BackendLoads(
+        {"a": (24, 0)}, servers={FIRST: PodLoad((16, 0), (16, 16)), SECOND: PodLoad((20, 0), (20, 16))}
+    )
+    assert fill_order(loads, {FIRST: (16, 16), SECOND: (16, 16)}) == []
 
 
 def test_requests_of_a_sticky_header_wait_for_their_server_alone() -> None:
-    loads = BackendLoads({"a": (12, 0)}, {TWO: (12, 0)}, idle(ONE, TWO))
-    assert fill_order(loads, {ONE: (16, 16), TWO: (16, 16)}) == [TWO, TWO, TWO]
+    loads = BackendLoads({"a": (12, 0)}, {SECOND: (12, 0)}, idle(FIRST, SECOND))
+    assert fill_order(loads, {FIRST: (16, 16), SECOND: (16, 16)}) == [SECOND, SECOND, SECOND]
 
 
 def test_servers_that_are_down_take_no_place_of_others() -> None:
-    loads = BackendLoads({"a": (16, 0)}, servers=idle(ONE, TWO), down=frozenset({ONE}))
-    assert fill_order(loads, {ONE: (16, 16), TWO: (16, 16)}) == [TWO] * 4
+    loads = BackendLoads({"a": (16, 0)}, servers=idle(FIRST, SECOND), down=frozenset({FIRST}))
+    assert fill_order(loads, {FIRST: (16, 16), SECOND: (16, 16)}) == [SECOND] * 4
 
 
 def test_queues_and_states_of_servers_are_read_from_the_rows_of_haproxy() -> None:
@@ -46,13 +55,13 @@ def test_queues_and_states_of_servers_are_read_from_the_rows_of_haproxy() -> Non
     rows = [row("s1", 5, "UP"), row("s2", 0, "DOWN 1/2"), row("s3", 0, "MAINT"), row("BACKEND", 2, "UP")]
     loads = parse_loads("\n".join(rows))
     assert loads.waiting == {"a": (0, 7)}
-    assert loads.queued == {ONE: (0, 5)}
-    assert loads.down == {TWO}
+    assert loads.queued == {FIRST: (0, 5)}
+    assert loads.down == {SECOND}
 
 
 @given(
-    st.fixed_dictionaries(dict.fromkeys((ONE, TWO, THREE), PAIRS)),
-    st.dictionaries(st.sampled_from((ONE, TWO, THREE)), PAIRS),
+    st.fixed_dictionaries(dict.fromkeys((FIRST, SECOND, THIRD), PAIRS)),
+    st.dictionaries(st.sampled_from((FIRST, SECOND, THIRD)), PAIRS),
     PAIRS,
 )
 def test_no_request_waits_beside_a_server_with_room(

@@ -79,9 +79,9 @@ def test_slow_answers_take_longer_to_be_known() -> None:
     meter = ServiceRateMeter()
     assert sampled_rate(meter, 1, seconds=19) is None
     assert sampled_rate(ServiceRateMeter(), 1, seconds=20) == ServiceRate(1.0, 0.05)
-    one_in_five_s = ServiceRateMeter()
+    slow_meter = ServiceRateMeter()
     paces = [
-        one_in_five_s.add(reading(second // 5), servers=1, now=float(second)) for second in range(int(MAX_WINDOW_S) + 1)
+        slow_meter.add(reading(second // 5), servers=1, now=float(second)) for second in range(int(MAX_WINDOW_S) + 1)
     ]
     assert paces[-2] is None
     assert paces[-1] == ServiceRate(0.2, 0.05)

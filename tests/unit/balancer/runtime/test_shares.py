@@ -23,8 +23,8 @@ def settled(bound: int, loads: list[BalancerLoad], rounds: int = 4) -> list[Bala
     bounds = dict.fromkeys(PODS, bound)
     for _ in range(rounds):
         for index, own in enumerate(loads):
-            found = pod_limits(bounds, "a", own, [other for other in loads if other is not own])
-            pods = {address: PodLoad((0, 0), limits) for address, limits in found.items()}
+            own_limits = pod_limits(bounds, "a", own, [other for other in loads if other is not own])
+            pods = {address: PodLoad((0, 0), limits) for address, limits in own_limits.items()}
             loads[index] = BalancerLoad(own.agent, own.demand, {}, pods)
     return loads
 
@@ -36,7 +36,7 @@ def settled(bound: int, loads: list[BalancerLoad], rounds: int = 4) -> list[Bala
 def test_limits_add_up_to_the_bound_and_at_most_one_each(bound: int, demands: list[tuple[float, float]]) -> None:
     loads = settled(bound, [load(f"b{number}", *demand) for number, demand in enumerate(demands)])
     for address in PODS:
-        limits = [limit for one in loads for limit in one.pods[address].limits]
+        limits = [limit for balancer in loads for limit in balancer.pods[address].limits]
         assert min(limits) >= 1
         assert sum(limit for limit in limits if limit > 1) <= bound
         assert sum(limits) >= bound
@@ -70,10 +70,10 @@ def test_demand_outlasts_a_short_gap() -> None:
 
 
 def test_a_load_is_read_as_it_was_written() -> None:
-    one = BalancerLoad(
+    balancer_load = BalancerLoad(
         "m-1", {"a": (2.5, 0.0)}, {"a": 3}, {"10.0.0.1": PodLoad((1, 2), (3, 4), 5)}, {"m-a-1": 32}, late=4
     )
-    assert BalancerLoad.from_json(one.to_json()) == one
+    assert BalancerLoad.from_json(balancer_load.to_json()) == balancer_load
 
 
 @pytest.mark.parametrize(

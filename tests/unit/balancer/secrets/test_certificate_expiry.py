@@ -23,7 +23,7 @@ DAY_S = 86400.0
 
 def pem(begins: dt.datetime, ends: dt.datetime, *, subject: str = "digits.example.com") -> str:
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)])
-    made = (
+    certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
@@ -33,7 +33,7 @@ def pem(begins: dt.datetime, ends: dt.datetime, *, subject: str = "digits.exampl
         .not_valid_after(ends)
         .sign(KEY, hashes.SHA256())
     )
-    return made.public_bytes(serialization.Encoding.PEM).decode()
+    return certificate.public_bytes(serialization.Encoding.PEM).decode()
 
 
 def lasting(days: float, *, of: float = 90) -> Validity:
@@ -61,7 +61,7 @@ def test_every_certificate_counts_in_its_order_and_no_key_does() -> None:
     ).decode()
     ends = [NOW + dt.timedelta(days=days) for days in (10, 700)]
     chain = "".join(pem(NOW, end, subject="x" * 60) for end in ends)
-    assert [one.ends for one in of_pem(chain + key)] == [end.timestamp() for end in ends]
+    assert [validity.ends for validity in of_pem(chain + key)] == [end.timestamp() for end in ends]
     assert of_pem(key) == ()
 
 
@@ -72,14 +72,14 @@ DER = ssl.PEM_cert_to_DER_cert(pem(NOW, NOW + dt.timedelta(days=1)))
 def test_a_text_that_is_no_certificate_is_refused(content: bytes) -> None:
     text = f"-----BEGIN CERTIFICATE-----\n{base64.b64encode(content).decode()}\n-----END CERTIFICATE-----\n"
     try:
-        found = of_pem(text)
+        validities = of_pem(text)
     except ValueError:
         return
-    assert all(isinstance(one, Validity) for one in found)
+    assert all(isinstance(validity, Validity) for validity in validities)
 
 
 @pytest.mark.parametrize(
-    ("certificate", "said"),
+    ("certificate", "message"),
     [
         (lasting(15), ""),
         (lasting(13.5), "expires in 13 days, on 2026-12-05T22:00:00Z"),
@@ -93,9 +93,9 @@ def test_a_text_that_is_no_certificate_is_refused(content: bytes) -> None:
         (lasting(91), "is not valid before 2026-11-23T10:00:00Z"),
     ],
 )
-def test_the_remaining_days_are_reported_in_time(certificate: Validity, said: str) -> None:
-    assert certificate.describe(NOW.timestamp()) == said
-    assert certificate.is_over(NOW.timestamp()) == said.startswith("expired")
+def test_the_remaining_days_are_reported_in_time(certificate: Validity, message: str) -> None:
+    assert certificate.describe(NOW.timestamp()) == message
+    assert certificate.is_over(NOW.timestamp()) == message.startswith("expired")
 
 
 def test_the_report_names_the_key_and_the_certificate_among_several() -> None:
@@ -105,6 +105,6 @@ def test_the_report_names_the_key_and_the_certificate_among_several() -> None:
         describe("tls.crt", [lasting(13)], now)
         == "tls.crt expires in 13 days, on 2026-12-05T10:00:00Z; put a new certificate into the Secret"
     )
-    said = describe("ca.crt", [lasting(400, of=700), lasting(-3)], now)
-    assert said.startswith("certificate 2 of 2 in ca.crt expired 3 days ago")
+    message = describe("ca.crt", [lasting(400, of=700), lasting(-3)], now)
+    assert message.startswith("certificate 2 of 2 in ca.crt expired 3 days ago")
     assert MAX_WARNING_S == 14 * DAY_S

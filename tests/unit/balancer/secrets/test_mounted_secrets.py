@@ -24,8 +24,8 @@ EC_PARAMETERS = "-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PA
 def certificate(key: ec.EllipticCurvePrivateKey) -> str:
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "digits")])
     now = dt.datetime.now(dt.UTC)
-    made = x509.CertificateBuilder(name, name, key.public_key(), 1, now, now + dt.timedelta(days=90))
-    return made.sign(key, SHA256()).public_bytes(Encoding.PEM).decode()
+    builder = x509.CertificateBuilder(name, name, key.public_key(), 1, now, now + dt.timedelta(days=90))
+    return builder.sign(key, SHA256()).public_bytes(Encoding.PEM).decode()
 
 
 def served(folder: Path, chain: str, key: str) -> tuple[str, str]:

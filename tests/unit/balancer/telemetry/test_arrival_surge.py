@@ -9,13 +9,13 @@ from halcyon.balancer.telemetry.arrival_surge import ArrivalSurge
 
 def confirmed_samples(rates: list[float], *, seed: int | None = None) -> list[int]:
     """Places of the looks, one a second at these rates, that are to be confirmed; with a seed, requests come at random."""
-    surge, total, found = ArrivalSurge(), 0, []
+    surge, total, confirmed = ArrivalSurge(), 0, []
     draw = random.Random(seed)
     for place, rate in enumerate(rates):
         total += round(rate) if seed is None else _arrivals(draw, rate)
         if surge.add(total, process="a", now=float(place)):
-            found.append(place)
-    return found
+            confirmed.append(place)
+    return confirmed
 
 
 def _arrivals(draw: random.Random, rate: float) -> int:
@@ -27,8 +27,8 @@ def _arrivals(draw: random.Random, rate: float) -> int:
 
 
 def test_a_step_is_confirmed_at_its_beginning_and_in_the_next_sample() -> None:
-    found = confirmed_samples([30.0] * 20 + [60.0] + [180.0] * 40)
-    assert [place for place in found if place > 3][:2] == [20, 21]
+    confirmed = confirmed_samples([30.0] * 20 + [60.0] + [180.0] * 40)
+    assert [place for place in confirmed if place > 3][:2] == [20, 21]
 
 
 def test_a_step_is_confirmed_no_more_than_a_few_times() -> None:
@@ -60,7 +60,7 @@ def test_a_new_process_counts_from_zero_and_causes_no_surge() -> None:
 
 def test_a_counter_that_falls_or_a_clock_that_stands_is_no_surge() -> None:
     surge = ArrivalSurge()
-    told = [
+    confirmed = [
         surge.add(count, process="a", now=at) for count, at in [(0, 0.0), (4, 1.0), (1, 2.0), (900, 2.0), (904, 3.0)]
     ]
-    assert not any(told)
+    assert not any(confirmed)

@@ -33,9 +33,9 @@ def test_statistics_without_a_batch_are_known_and_empty() -> None:
 
 def test_the_most_frequent_of_many_sizes_are_reported() -> None:
     document = stats(version(*(size(rows, rows, 1000 * rows) for rows in range(1, 200))))
-    told, spent_us = parse_batches(document, "digits", pod="p")
+    batches, spent_us = parse_batches(document, "digits", pod="p")
     assert spent_us == sum(range(1, 200))
-    assert [rows for rows, _, _ in told] == list(range(200 - MAX_SIZES, 200))
+    assert [rows for rows, _, _ in batches] == list(range(200 - MAX_SIZES, 200))
 
 
 JSON = st.recursive(
@@ -55,10 +55,10 @@ JSON = st.recursive(
 def test_a_malformed_answer_is_an_error_of_the_pod_alone(inner: Any, deep: bool) -> None:
     document = {"model_stats": [{"name": "m", "batch_stats": inner}]} if deep else inner
     try:
-        told, _ = parse_batches(document, "m", pod="p")
+        batches, _ = parse_batches(document, "m", pod="p")
     except TritonError:
         return
-    assert all(rows >= 1 and count >= 1 and us >= 0 for rows, count, us in told)
+    assert all(rows >= 1 and count >= 1 and us >= 0 for rows, count, us in batches)
 
 
 def pods(count: int) -> list[Endpoint]:
@@ -110,8 +110,8 @@ def test_batches_that_are_none_are_no_record(batches: Any) -> None:
 
 def test_a_record_of_a_thousand_pods_fits_into_a_message() -> None:
     sizes = tuple((rows, 10**9, 10**12) for rows in range(65_000, 65_000 + MAX_SIZES))
-    told = tuple(
+    pods = tuple(
         PodSample(f"some-long-name-of-a-model-server-a-5d8f7c9b6d-{n:05}", "ready", 1763700000.123, pending=10, succeeded=10**9, failed=0, backend_failed=0, rows=10**9, executions=10**9, queue_us=10**12, compute_us=10**12, gpu=0.5, versions=("1",), batches=BatchStats(1763700000.123, sizes) if n < MAX_WITH_BATCHES else None)
         for n in range(1000)
     )  # fmt: skip
-    assert len(AgentReport("ns", "m", "x", 1.0, None, told).to_json()) < 512 * 1024
+    assert len(AgentReport("ns", "m", "x", 1.0, None, pods).to_json()) < 512 * 1024

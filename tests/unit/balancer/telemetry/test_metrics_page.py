@@ -83,11 +83,11 @@ def samples(text: str) -> dict[tuple[str, tuple[str, ...]], float]:
 
 
 def test_the_page_has_exactly_the_lists_metrics_with_kind_and_meaning() -> None:
-    found = {family.name: family for family in text_string_to_metric_families(page(view()))}
+    families = {family.name: family for family in text_string_to_metric_families(page(view()))}
     # The parser takes `_total` off, as OpenMetrics has it.
-    assert list(found) == [metric.name.removesuffix("_total") for metric in METRICS]
+    assert list(families) == [metric.name.removesuffix("_total") for metric in METRICS]
     for metric in METRICS:
-        family = found[metric.name.removesuffix("_total")]
+        family = families[metric.name.removesuffix("_total")]
         assert (family.type, family.documentation) == (metric.kind, metric.meaning)
         for sample in family.samples:
             assert set(sample.labels) - {"le"} == set(metric.labels)
@@ -98,45 +98,45 @@ def test_counters_end_in_total_and_nothing_else_does() -> None:
 
 
 def test_values_that_haproxy_does_not_report_have_no_sample() -> None:
-    found = samples(page(view(reading=None, endpoints=None)))
-    assert found["halcyon_agent_haproxy_up", ()] == 0
-    assert found["halcyon_agent_endpoints_known", ()] == 0
-    assert not [name for name, _ in found if name.startswith(("halcyon_agent_requests", "halcyon_agent_held"))]
+    values = samples(page(view(reading=None, endpoints=None)))
+    assert values["halcyon_agent_haproxy_up", ()] == 0
+    assert values["halcyon_agent_endpoints_known", ()] == 0
+    assert not [name for name, _ in values if name.startswith(("halcyon_agent_requests", "halcyon_agent_held"))]
 
 
 def test_the_lower_class_has_metrics_of_its_own() -> None:
-    found = samples(page(view()))
-    assert found["halcyon_agent_requests_total", ()] == 100
-    assert found["halcyon_agent_batch_requests_total", ()] == 40
-    assert (found["halcyon_agent_batch_waiting", ()], found["halcyon_agent_batch_inflight", ()]) == (4, 2)
+    values = samples(page(view()))
+    assert values["halcyon_agent_requests_total", ()] == 100
+    assert values["halcyon_agent_batch_requests_total", ()] == 40
+    assert (values["halcyon_agent_batch_waiting", ()], values["halcyon_agent_batch_inflight", ()]) == (4, 2)
     without = samples(page(view(reading=replace(READING, lower=None))))
     assert not [name for name, _ in without if "batch" in name]
 
 
 def test_clients_with_keys_have_their_requests_and_bytes() -> None:
-    found = samples(page(view()))
-    assert found["halcyon_agent_client_requests_total", ("alice",)] == 4
-    assert found["halcyon_agent_client_received_bytes_total", ("bob",)] == 70
-    assert found["halcyon_agent_client_sent_bytes_total", ("alice",)] == 5e9
+    values = samples(page(view()))
+    assert values["halcyon_agent_client_requests_total", ("alice",)] == 4
+    assert values["halcyon_agent_client_received_bytes_total", ("bob",)] == 70
+    assert values["halcyon_agent_client_sent_bytes_total", ("alice",)] == 5e9
     without = samples(page(view(replace(READING, usage={}))))
     assert not [name for name, _ in without if name == "halcyon_agent_client_requests_total"]
 
 
 def test_each_pod_has_its_state_and_its_requests_in_flight() -> None:
-    found = samples(page(view()))
-    assert found["halcyon_agent_pod_inflight", ("pod-1", "a")] == 7
-    assert found["halcyon_agent_pod_inflight", ("pod-2", "a")] == 0
-    states = [labels for name, labels in found if name == "halcyon_agent_pod_state"]
+    values = samples(page(view()))
+    assert values["halcyon_agent_pod_inflight", ("pod-1", "a")] == 7
+    assert values["halcyon_agent_pod_inflight", ("pod-2", "a")] == 0
+    states = [labels for name, labels in values if name == "halcyon_agent_pod_state"]
     assert states == [("pod-1", "a", "ready"), ("pod-2", "a", "draining")]
 
 
 def test_a_histogram_has_cumulative_buckets_of_both_slots() -> None:
-    found = samples(page(view()))
-    assert found["halcyon_agent_response_duration_seconds_bucket", ("a", "0.001")] == 30
-    assert found["halcyon_agent_response_duration_seconds_bucket", ("a", "0.002")] == 60
-    assert found["halcyon_agent_response_duration_seconds_bucket", ("a", "+Inf")] == 90
-    assert found["halcyon_agent_response_duration_seconds_sum", ("a",)] == 4.0
-    assert found["halcyon_agent_response_duration_seconds_count", ("b",)] == 5
+    values = samples(page(view()))
+    assert values["halcyon_agent_response_duration_seconds_bucket", ("a", "0.001")] == 30
+    assert values["halcyon_agent_response_duration_seconds_bucket", ("a", "0.002")] == 60
+    assert values["halcyon_agent_response_duration_seconds_bucket", ("a", "+Inf")] == 90
+    assert values["halcyon_agent_response_duration_seconds_sum", ("a",)] == 4.0
+    assert values["halcyon_agent_response_duration_seconds_count", ("b",)] == 5
 
 
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(0, 2**32 - 1), min_size=len(BOUNDS_MS), max_size=len(BOUNDS_MS)))
@@ -153,10 +153,10 @@ def test_buckets_rise_whatever_moment_the_counters_were_read_at(answered: int, s
 def test_a_label_can_hold_any_text(text: str) -> None:
     endpoint = Endpoint("a", text, "10.0.0.1", serving=True, terminating=False)
     families = text_string_to_metric_families(page(view(endpoints=(endpoint,))))
-    told = [
+    pods = [
         s.labels["server_pod"] for family in families if family.name.endswith("pod_inflight") for s in family.samples
     ]
-    assert told == [text]
+    assert pods == [text]
 
 
 def test_bounds_rise_and_the_counters_fit_haproxys_row() -> None:
@@ -166,18 +166,18 @@ def test_bounds_rise_and_the_counters_fit_haproxys_row() -> None:
 
 
 def test_client_latency_includes_the_wait() -> None:
-    found = samples(page(view()))
-    assert found["halcyon_agent_request_duration_seconds_bucket", ("0.002",)] == 0
-    assert found["halcyon_agent_request_duration_seconds_bucket", ("0.005",)] == 10
-    assert found["halcyon_agent_request_duration_seconds_sum", ()] == 9.0
-    assert found["halcyon_agent_request_duration_seconds_count", ()] == 80
+    values = samples(page(view()))
+    assert values["halcyon_agent_request_duration_seconds_bucket", ("0.002",)] == 0
+    assert values["halcyon_agent_request_duration_seconds_bucket", ("0.005",)] == 10
+    assert values["halcyon_agent_request_duration_seconds_sum", ()] == 9.0
+    assert values["halcyon_agent_request_duration_seconds_count", ()] == 80
 
 
 def test_streams_have_a_time_to_their_first_event() -> None:
-    found = samples(page(view()))
-    assert found["halcyon_agent_first_event_duration_seconds_bucket", ("0.002",)] == 3
-    assert found["halcyon_agent_first_event_duration_seconds_sum", ()] == 4.0
-    assert found["halcyon_agent_first_event_duration_seconds_count", ()] == 5
+    values = samples(page(view()))
+    assert values["halcyon_agent_first_event_duration_seconds_bucket", ("0.002",)] == 3
+    assert values["halcyon_agent_first_event_duration_seconds_sum", ()] == 4.0
+    assert values["halcyon_agent_first_event_duration_seconds_count", ()] == 5
 
 
 def test_the_reference_has_every_metric_and_no_other() -> None:

@@ -26,13 +26,13 @@ def test_the_users_part_of_queue_and_gpu_is_reported() -> None:
     concurrency = Concurrency("a")
     concurrency.own, concurrency.others = load("a", 4, 9, 3), (load("b", 4, 0, 3),)
     assert concurrency.users_part == 0.25
-    made = users_report(REPORT, concurrency.users_part)
-    first, second = made.pods
+    report = users_report(REPORT, concurrency.users_part)
+    first, second = report.pods
     assert (first.pending, first.gpu, first.engine_used, first.rows) == (2, 0.2, 0.125, None)
     # Missing is not zero, and what is counted of executions stays.
     assert (second.pending, second.gpu) == (None, None)
     assert (first.succeeded, first.executions) == (100, 50)
-    assert made.balancer == REPORT.balancer
+    assert report.balancer == REPORT.balancer
 
 
 def test_requests_of_the_lower_class_elsewhere_leave_no_less_for_users() -> None:

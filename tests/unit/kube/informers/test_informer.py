@@ -44,13 +44,13 @@ class Script(MemoryKube):
     def __init__(self, *steps: Any) -> None:
         super().__init__()
         self.steps = list(steps)
-        self.asked: list[str] = []
+        self.requests: list[str] = []
 
     @override
     async def list(
         self, kind: Kind, *, namespace: str = "", selector: str = "", metadata_only: bool = False
     ) -> tuple[list[Object], str]:
-        self.asked.append(f"list {selector}")
+        self.requests.append(f"list {selector}")
         if self.steps and isinstance(self.steps[0], Exception):
             raise self.steps.pop(0)
         if self.steps and isinstance(self.steps[0], tuple):
@@ -62,7 +62,7 @@ class Script(MemoryKube):
     async def watch(
         self, kind: Kind, *, since: str, namespace: str = "", selector: str = "", metadata_only: bool = False
     ) -> AsyncGenerator[tuple[str, Object], None]:
-        self.asked.append(f"watch {since}")
+        self.requests.append(f"watch {since}")
         if not self.steps:
             await asyncio.Event().wait()
         for event in self.steps.pop(0):
@@ -80,14 +80,14 @@ def by_owner(item: Object) -> Iterable[str]:
 
 
 def follow(script: Script, limit_s: float = 100.0, *, packed: bool = False) -> tuple[Informer, list[Change]]:
-    """The informer after everything that was written down has happened, and what it told."""
+    """Return the informer after all steps of the script, and the changes that it reported."""
     changes: list[Change] = []
 
     async def scenario(_: VirtualTime) -> Informer:
-        def told(key: Key, before: Object | None, after: Object | None) -> None:
+        def on_change(key: Key, before: Object | None, after: Object | None) -> None:
             changes.append((key.name, _version(before), _version(after)))
 
-        informer = Informer(script, POD, selector="a=b", index=by_owner, listeners=[told], packed=packed)
+        informer = Informer(script, POD, selector="a=b", index=by_owner, listeners=[on_change], packed=packed)
         running = asyncio.create_task(informer.run())
         await asyncio.sleep(limit_s)
         running.cancel()
@@ -111,7 +111,7 @@ def test_a_list_fills_the_cache_and_says_that_it_is_synced() -> None:
     assert informer.synced.is_set()
     assert changes == [("a", None, "1"), ("b", None, "2")]
     assert sorted(informer.all_keys()) == [Key("team", "a"), Key("team", "b")]
-    assert script.asked == ["list a=b", "watch 5"]
+    assert script.requests == ["list a=b", "watch 5"]
 
 
 def test_the_cache_is_not_synced_before_the_first_list() -> None:
@@ -160,7 +160,7 @@ def test_a_watch_that_ends_goes_on_where_it_ended_without_a_list() -> None:
     script = Script(([], 5), [event("ADDED", obj("a", 6))], [event("BOOKMARK", obj("", 9))])
     follow(script)
 
-    assert script.asked == ["list a=b", "watch 5", "watch 6", "watch 9"]
+    assert script.requests == ["list a=b", "watch 5", "watch 6", "watch 9"]
 
 
 def test_a_bookmark_is_no_object() -> None:
@@ -177,7 +177,7 @@ def test_a_broken_watch_goes_on_where_it_broke_without_a_list(error: Exception) 
     informer, _ = follow(script)
 
     assert informer.all_keys() == [Key("team", "b")]
-    assert script.asked == ["list a=b", "watch 5", "watch 6", "watch 7"]
+    assert script.requests == ["list a=b", "watch 5", "watch 6", "watch 7"]
 
 
 def test_a_watch_without_news_for_minutes_is_followed_by_a_list() -> None:
@@ -185,7 +185,7 @@ def test_a_watch_without_news_for_minutes_is_followed_by_a_list() -> None:
     script = Script(([obj("a", 1)], 5), *[cut] * 5, ([obj("b", 2)], 3))
     informer, _ = follow(script, limit_s=400.0)
 
-    assert script.asked == ["list a=b", *["watch 5"] * 5, "list a=b", "watch 3"]
+    assert script.requests == ["list a=b", *["watch 5"] * 5, "list a=b", "watch 3"]
     assert informer.all_keys() == [Key("team", "b")]
 
 
@@ -204,7 +204,7 @@ def test_objects_that_vanish_during_an_outage_are_reported_after_the_list(error:
 
     assert changes[2:] == [("b", "2", "7"), ("a", "1", None)]
     assert informer.get(Key("team", "a")) is None
-    assert script.asked == ["list a=b", "watch 5", "list a=b", "watch 9"]
+    assert script.requests == ["list a=b", "watch 5", "list a=b", "watch 9"]
 
 
 def test_a_list_without_news_calls_no_listener() -> None:
@@ -254,28 +254,28 @@ def test_a_write_was_seen_when_the_cache_is_as_new(key: str, version: int, seen:
     assert informer.has_seen(Key("team", key), version) is seen
 
 
-GONE = errors.Gone(410, "too old")
+EXPIRED = errors.Gone(410, "too old")
 FAILING_LISTS: list[Any] = [errors.Unreachable("x")] * 1000
 FAILING_WATCHES: list[Any] = [([], 5), *[[errors.Busy(500, "x")]] * 1000]
-GONE_LISTS: list[Any] = [GONE] * 1000
-GONE_WATCHES: list[Any] = [([], 5), [GONE]] * 1000
+EXPIRED_LISTS: list[Any] = [EXPIRED] * 1000
+EXPIRED_WATCHES: list[Any] = [([], 5), [EXPIRED]] * 1000
 EMPTY_WATCHES: list[Any] = [([], 5), *[[]] * 1000]
 
 
 @pytest.mark.parametrize(
     "steps",
-    [FAILING_LISTS, FAILING_WATCHES, GONE_LISTS, GONE_WATCHES, EMPTY_WATCHES],
+    [FAILING_LISTS, FAILING_WATCHES, EXPIRED_LISTS, EXPIRED_WATCHES, EMPTY_WATCHES],
     ids=["lists fail", "watches fail", "lists are too old", "watches are too old", "watches end at once"],
 )
 def test_a_failing_api_server_receives_fewer_and_fewer_requests(steps: list[Any]) -> None:
     script = Script(*steps)
     follow(script, limit_s=120.0)
 
-    assert 10 < len(script.asked) < 60
+    assert 10 < len(script.requests) < 60
 
 
 def test_an_expired_watch_is_followed_by_a_list_at_once() -> None:
-    script = Script(([], 5), [GONE], ([obj("a", 6)], 7))
+    script = Script(([], 5), [EXPIRED], ([obj("a", 6)], 7))
     _, changes = follow(script, limit_s=0.01)
 
     assert changes == [("a", None, "6")]
@@ -291,8 +291,8 @@ def test_a_connection_cut_once_a_minute_does_not_lengthen_the_waits() -> None:
     script = Script(([], 5), *[cut] * 1000)
     follow(script, limit_s=3600.0)
 
-    assert len(script.asked) > 58
-    assert script.asked.count("list a=b") == 1
+    assert len(script.requests) > 58
+    assert script.requests.count("list a=b") == 1
 
 
 def test_the_failure_after_a_good_watch_is_retried_soon() -> None:
@@ -305,10 +305,10 @@ def test_the_failure_after_a_good_watch_is_retried_soon() -> None:
 
 
 def test_listeners_receive_every_change_in_order() -> None:
-    heard: list[str] = []
+    calls: list[str] = []
     listeners: list[Callable[..., None]] = [
-        lambda key, *_: heard.append(f"1 {key.name}"),
-        lambda key, *_: heard.append(f"2 {key.name}"),
+        lambda key, *_: calls.append(f"1 {key.name}"),
+        lambda key, *_: calls.append(f"2 {key.name}"),
     ]
 
     async def scenario(_: VirtualTime) -> None:
@@ -318,7 +318,7 @@ def test_listeners_receive_every_change_in_order() -> None:
         running.cancel()
 
     run(scenario)
-    assert heard == ["1 a", "2 a", "1 b", "2 b"]
+    assert calls == ["1 a", "2 a", "1 b", "2 b"]
 
 
 def test_each_watched_namespace_is_listed_and_watched_by_itself() -> None:

@@ -26,9 +26,9 @@ def test_an_object_with_shared_texts_equals_the_received_one(received: dict[str,
 def test_equal_texts_of_two_objects_are_in_memory_once() -> None:
     texts = SharedTexts()
     text = '{"status": {"conditions": [{"reason": "AllReplicasReady"}]}}'
-    one, two = (texts.share(json.loads(text))["status"]["conditions"][0] for _ in range(2))
-    assert one is not two
-    assert one["reason"] is two["reason"]
+    first, second = (texts.share(json.loads(text))["status"]["conditions"][0] for _ in range(2))
+    assert first is not second
+    assert first["reason"] is second["reason"]
 
 
 def test_texts_that_only_one_object_has_are_dropped_in_the_end() -> None:

@@ -26,8 +26,8 @@ def sample(count: int, took_s: float, *, newest_s: float = math.inf, compute_s: 
 def seconds(took_s: list[float], *, from_s: float, compute_s: float) -> int | None:
     """Return the number of seconds until a canary with these response times is rolled back; None if it isn't."""
     memory: CanaryMemory | None = None
-    for second, one in enumerate(took_s, start=1):
-        canary = sample(30, one, newest_s=from_s + second, compute_s=compute_s)
+    for second, response_s in enumerate(took_s, start=1):
+        canary = sample(30, response_s, newest_s=from_s + second, compute_s=compute_s)
         decision = judge(sample(120, 0.008), canary, LATENCY, memory)
         memory = decision.memory
         if decision.action == "rollback":

@@ -127,14 +127,14 @@ def test_spread_is_one_for_independent_requests_and_finds_those_that_fail_togeth
     draw = random.Random(3)
 
     def spread(together: int) -> float:
-        found, whole = Spread(), (Tally(), Tally())
+        estimate, totals = Spread(), (Tally(), Tally())
         for _ in range(150):
             window = tuple(
                 Tally(together * sum(draw.random() < 0.1 for _ in range(n // together)), n) for n in (80, 40)
             )
-            whole = whole[0] + window[0], whole[1] + window[1]
-            found = found.after((window[0], window[1]), whole, prior=0.1)
-        return found.factor()
+            totals = totals[0] + window[0], totals[1] + window[1]
+            estimate = estimate.after((window[0], window[1]), totals, prior=0.1)
+        return estimate.factor()
 
     assert spread(1) < 1.4
     assert 5 < spread(8) < 12
@@ -143,25 +143,25 @@ def test_spread_is_one_for_independent_requests_and_finds_those_that_fail_togeth
 def test_spread_counts_what_carries_over_to_the_next_window() -> None:
     def spread(carry: float) -> float:
         draw = random.Random(4)
-        found, whole = Spread(), (Tally(), Tally())
+        estimate, totals = Spread(), (Tally(), Tally())
         for late in autoregressive(draw, 150, carry):
             window = Tally(20, 100), Tally(min(max(round(20 + 3 * late), 0), 100), 100)
-            whole = whole[0] + window[0], whole[1] + window[1]
-            found = found.after(window, whole, prior=0.2)
-        return found.factor()
+            totals = totals[0] + window[0], totals[1] + window[1]
+            estimate = estimate.after(window, totals, prior=0.2)
+        return estimate.factor()
 
     # Of six tenths that carry over, a mean varies (1 + 0.6) / (1 - 0.6) = 4 times as much as its windows make believe.
     assert spread(0.6) > 2 * spread(0.0)
 
 
 def test_spread_that_is_assumed_gives_way_to_what_is_measured() -> None:
-    draw, found, whole = random.Random(3), Spread(), (Tally(), Tally())
-    assert (found.factor(), found.factor(3.0)) == (1.0, 3.0)
+    draw, estimate, totals = random.Random(3), Spread(), (Tally(), Tally())
+    assert (estimate.factor(), estimate.factor(3.0)) == (1.0, 3.0)
     for _ in range(200):
         window = tuple(Tally(sum(draw.random() < 0.1 for _ in range(n)), n) for n in (80, 40))
-        whole = whole[0] + window[0], whole[1] + window[1]
-        found = found.after((window[0], window[1]), whole, prior=0.1)
-    assert found.factor(3.0) < 1.5
+        totals = totals[0] + window[0], totals[1] + window[1]
+        estimate = estimate.after((window[0], window[1]), totals, prior=0.1)
+    assert estimate.factor(3.0) < 1.5
 
 
 def test_no_window_wins_more_than_its_part() -> None:
@@ -178,10 +178,10 @@ def test_blocks_lose_nothing_and_stay_few(windows: list[tuple[float, int, float,
     blocks = Blocks()
     for row in windows:
         blocks = blocks.after(row)
-    told = [row for row in windows if row[1] and row[3]]
-    assert blocks.windows == len(told)
+    counted = [row for row in windows if row[1] and row[3]]
+    assert blocks.windows == len(counted)
     assert len(blocks.rows) <= MAX_BLOCKS
-    assert blocks.totals == pytest.approx(tuple(math.fsum(row[n] for row in told) for n in range(4)))
+    assert blocks.totals == pytest.approx(tuple(math.fsum(row[n] for row in counted) for n in range(4)))
 
 
 def autoregressive(draw: random.Random, count: int, carry: float) -> list[float]:

@@ -178,15 +178,15 @@ def test_a_gpu_that_is_not_known_is_missing_with_its_reason(seen: object, words:
 
 def test_without_a_ready_pod_gpu_changes_nothing_and_has_no_mean() -> None:
     for replicas, seen in ((0, model(balancer())), (2, model(balancer(), pod(state="starting")))):
-        found = read(seen, targets=ResolvedTargets(queue_depth=16, gpu_utilization=80), replicas=replicas)
-        assert value(found.gpu_utilization) == 80 * replicas  # type: ignore[arg-type]
-        assert found.gpu_mean is None
+        signals = read(seen, targets=ResolvedTargets(queue_depth=16, gpu_utilization=80), replicas=replicas)
+        assert value(signals.gpu_utilization) == 80 * replicas  # type: ignore[arg-type]
+        assert signals.gpu_mean is None
 
 
 def test_the_mean_gpu_is_that_of_ready_pods() -> None:
     seen = model(balancer(), pod(gpu=90.0), pod("p-1", gpu=50.0), pod("p-2", "starting", gpu=None))
-    found = read(seen, targets=ResolvedTargets(queue_depth=16, gpu_utilization=80), replicas=3)
-    assert found.gpu_mean == pytest.approx(70)
+    signals = read(seen, targets=ResolvedTargets(queue_depth=16, gpu_utilization=80), replicas=3)
+    assert signals.gpu_mean == pytest.approx(70)
 
 
 def test_gpu_is_known_where_a_balancer_is_not() -> None:
@@ -229,9 +229,9 @@ def test_requests_that_move_between_balancers_are_not_counted_twice() -> None:
 
 
 def test_a_rate_needs_two_points() -> None:
-    one = [BalancerPoint(NOW, 0, 0, 10, 0, 0, NOW)]
-    assert rate(one, NOW, 15, lambda p: p.requests) is None
-    assert rate([*one, BalancerPoint(NOW + 2, 0, 0, 30, 0, 0, NOW)], NOW + 2, 15, lambda p: p.requests) == 10
+    points = [BalancerPoint(NOW, 0, 0, 10, 0, 0, NOW)]
+    assert rate(points, NOW, 15, lambda p: p.requests) is None
+    assert rate([*points, BalancerPoint(NOW + 2, 0, 0, 30, 0, 0, NOW)], NOW + 2, 15, lambda p: p.requests) == 10
 
 
 def test_two_records_at_once_do_not_read_as_a_flood() -> None:

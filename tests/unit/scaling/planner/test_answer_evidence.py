@@ -19,9 +19,9 @@ def planned(seconds: int, reading: Callable[[int, int], Reading], prior: dict[in
     memory, plans, replicas = PlannerMemory(), [], 1
     objectives = Objectives(low=1, high=10, batch_prior=prior, start_s=10.0)
     for second in range(seconds):
-        made = plan(EPOCH + second, objectives, reading(second, replicas), memory)
-        memory, replicas = made.memory, made.count
-        plans.append(made)
+        new_plan = plan(EPOCH + second, objectives, reading(second, replicas), memory)
+        memory, replicas = new_plan.memory, new_plan.count
+        plans.append(new_plan)
     return plans
 
 
@@ -29,14 +29,14 @@ def pods(count: int) -> tuple[PodReading, ...]:
     return tuple(PodReading(number, "ready", EPOCH - 100, EPOCH - 50) for number in range(count))
 
 
-def one_pod(rate: int) -> Callable[[int, int], Reading]:
+def single_pod(rate: int) -> Callable[[int, int], Reading]:
     """One pod that executes 32 requests at once, 16 s each. The others never get ready."""
 
     def reading(second: int, replicas: int) -> Reading:
         ends: list[float] = []
         for request in range(rate * second):
-            came = request / rate
-            begins = came if request < AT_ONCE else max(came, ends[request - AT_ONCE])
+            arrived_at = request / rate
+            begins = arrived_at if request < AT_ONCE else max(arrived_at, ends[request - AT_ONCE])
             ends.append(begins + TAKES_S)
         left = [end for end in ends if end > second]
         waits = max(len(left) - AT_ONCE, 0)
@@ -55,10 +55,10 @@ def one_pod(rate: int) -> Callable[[int, int], Reading]:
 
 @pytest.mark.parametrize("prior", [{1: 0.0003}, None])
 def test_answers_give_the_capacity_where_batch_times_do_not(prior: dict[int, float] | None) -> None:
-    made = planned(21, one_pod(4), prior)[-1]
-    assert made.memory.evidence.is_in_force
-    assert made.memory.evidence.rps == pytest.approx(AT_ONCE / TAKES_S, rel=0.1)
-    assert made.count >= 3
+    last_plan = planned(21, single_pod(4), prior)[-1]
+    assert last_plan.memory.evidence.is_in_force
+    assert last_plan.memory.evidence.rps == pytest.approx(AT_ONCE / TAKES_S, rel=0.1)
+    assert last_plan.count >= 3
 
 
 def test_the_service_line_is_believed_while_answers_agree_with_it() -> None:
@@ -73,9 +73,9 @@ def test_the_service_line_is_believed_while_answers_agree_with_it() -> None:
             pods=pods(1),
         )
 
-    made = planned(120, reading, {1: 0.1})[-1]
-    assert not made.memory.evidence.is_in_force
-    assert made.memory.evidence.samples == ()
+    last_plan = planned(120, reading, {1: 0.1})[-1]
+    assert not last_plan.memory.evidence.is_in_force
+    assert last_plan.memory.evidence.samples == ()
 
 
 def batched(second: int, replicas: int, batches: dict[int, tuple[int, float]] | None) -> Reading:
@@ -103,13 +103,13 @@ def test_first_batch_times_that_answers_agree_with_are_used_at_once() -> None:
 
 @pytest.mark.parametrize(("max_batch", "in_force_at"), [(1, 3), (4, 12)])
 def test_answers_replace_missing_batch_times_later_if_requests_form_batches(max_batch: int, in_force_at: int) -> None:
-    memory, found = PlannerMemory(), []
+    memory, in_force = PlannerMemory(), []
     for second in range(30):
         memory = plan(
             EPOCH + second, Objectives(low=1, high=10, max_batch=max_batch), batched(second, 1, None), memory
         ).memory
-        found.append(memory.evidence.is_in_force)
-    assert found.index(True) == in_force_at
+        in_force.append(memory.evidence.is_in_force)
+    assert in_force.index(True) == in_force_at
 
 
 def test_pods_that_share_a_limit_are_not_added_for_ever() -> None:
@@ -132,7 +132,7 @@ def test_pods_that_share_a_limit_are_not_added_for_ever() -> None:
         )
 
     plans = planned(700, reading, {1: 0.0003})
-    assert {made.count for made in plans[100:]} == {3}
+    assert {plan.count for plan in plans[100:]} == {3}
     assert [limit.name for limit in plans[-1].limits] == ["shared"]
 
 

@@ -24,7 +24,7 @@ def test_a_measured_line_is_the_source_until_own_batches_weigh_more() -> None:
     taught = Capacity().with_measured(TIMES)
     few = taught.with_batches({8: (1, 0.128)}).with_batches({8: (11, 11 * 0.128)})
     more = few.with_batches({8: (31, 31 * 0.128)})
-    assert [of(one).name for one in (taught, few, more)] == ["Bench", "Bench", "BatchStatistics"]
+    assert [of(capacity).name for capacity in (taught, few, more)] == ["Bench", "Bench", "BatchStatistics"]
     assert "as halcyon bench measured it" in of(taught).why
 
 
@@ -41,11 +41,11 @@ def test_sustained_requests_are_those_within_the_objective() -> None:
 
 
 def test_requests_at_once_are_a_source_of_their_own() -> None:
-    found = measured(Objectives(low=1, high=10, measured_answers=(32.0, 16.0)))
-    assert found is not None
-    assert (found.name, found.rps, found.line, found.contradiction) == ("Bench", 2.0, None, None)
-    assert found.why == "32 requests at once take 16 s, as halcyon bench measured it"
-    assert found.sustained_rps == pytest.approx(1.6)
+    source = measured(Objectives(low=1, high=10, measured_answers=(32.0, 16.0)))
+    assert source is not None
+    assert (source.name, source.rps, source.line, source.contradiction) == ("Bench", 2.0, None, None)
+    assert source.why == "32 requests at once take 16 s, as halcyon bench measured it"
+    assert source.sustained_rps == pytest.approx(1.6)
 
 
 def test_a_model_without_a_measurement_has_no_source() -> None:

@@ -31,7 +31,7 @@ def test_a_small_spec_leaves_the_planner_to_decide_by_the_rate() -> None:
 
 
 def test_settings_of_the_user_are_honoured() -> None:
-    made = objectives(
+    aims = objectives(
         spec(
             batching={"maxBatchSize": 16},
             runtime={"gpu": {"count": 2}, "instancesPerGPU": 3, "startupTimeout": "30m"},
@@ -45,7 +45,7 @@ def test_settings_of_the_user_are_honoured() -> None:
         batch_prior={1: 0.01},
         largest_seen=4,
     )
-    assert made == Objectives(
+    assert aims == Objectives(
         low=0,
         high=9,
         max_batch=16,
@@ -82,7 +82,7 @@ def test_open_schedules_are_the_planners_windows() -> None:
 @given(specs())
 def test_every_spec_with_scaling_has_objectives(any_spec: Spec) -> None:
     if any_spec.scaling is not None:
-        made = objectives(any_spec)
-        assert 0 <= made.low <= made.high
-        assert made.max_batch >= 1
-        assert made.instances >= 1
+        aims = objectives(any_spec)
+        assert 0 <= aims.low <= aims.high
+        assert aims.max_batch >= 1
+        assert aims.instances >= 1

@@ -31,17 +31,17 @@ def observed_rate(rates: list[float], arrivals: ArrivalRate | None = None, at: f
 @pytest.mark.parametrize("began_s", [1.0, 2.0, 3.0, 4.0])
 def test_a_rise_is_seen_at_the_same_moments_for_any_first_sample(began_s: float) -> None:
     early, late = ArrivalRate(), ArrivalRate()
-    told, when = [], []
+    rises, when = [], []
     for second in range(300):
         counter = 50.0 * second + 0.25 * max(second - 100, 0) ** 2
         early = early.with_sample(second, counter, block_s=2.0)
         if second >= began_s:
             late = late.with_sample(second, counter, block_s=2.0)
-        told.append((early.rising(20.0), late.rising(20.0)))
+        rises.append((early.rising(20.0), late.rising(20.0)))
         when += [second] if early.rising(20.0) is not None else []
     assert len(when) > 150
-    assert [one is None for one, _ in told[100:]] == [other is None for _, other in told[100:]]
-    assert [one or 0.0 for one, _ in told[100:]] == pytest.approx([other or 0.0 for _, other in told[100:]])
+    assert [rise is None for rise, _ in rises[100:]] == [other is None for _, other in rises[100:]]
+    assert [rise or 0.0 for rise, _ in rises[100:]] == pytest.approx([other or 0.0 for _, other in rises[100:]])
 
 
 def test_a_steady_rate_is_its_mean() -> None:
@@ -72,21 +72,21 @@ def test_an_unproven_change_moves_the_rate_no_more_than_minutes_do() -> None:
 
 def test_the_rate_of_a_steady_load_is_the_mean_of_fifteen_minutes() -> None:
     drawn = np.random.Generator(np.random.PCG64(3)).poisson(100, 1800).astype(float).tolist()
-    arrivals, told, minutes = observed_rate(drawn[:900]), [], []
+    arrivals, rates, minutes = observed_rate(drawn[:900]), [], []
     for count in drawn[900:]:
         arrivals = observed_rate([count], arrivals)
-        told.append(arrivals.rate() or 0.0)
+        rates.append(arrivals.rate() or 0.0)
         minutes.append(arrivals.mean(60.0))
     assert arrivals.rate() == pytest.approx(sum(drawn[-900:]) / 900, rel=0.005)
-    assert float(np.ptp(told)) < float(np.ptp(minutes)) / 3
+    assert float(np.ptp(rates)) < float(np.ptp(minutes)) / 3
 
 
 @pytest.mark.parametrize(("before", "after"), [(100.0, 20.0), (100.0, 92.0)])
 def test_a_load_that_has_fallen_takes_the_rate_along_within_a_minute(before: float, after: float) -> None:
     arrivals = observed_rate([before] * 900)
-    told = [(arrivals := observed_rate([after], arrivals)).rate() or 0.0 for _ in range(62)]
-    assert all(later <= earlier for earlier, later in pairwise(told))
-    assert after <= told[-1] <= after + 2 * arrivals.error() + 1e-9
+    rates = [(arrivals := observed_rate([after], arrivals)).rate() or 0.0 for _ in range(62)]
+    assert all(later <= earlier for earlier, later in pairwise(rates))
+    assert after <= rates[-1] <= after + 2 * arrivals.error() + 1e-9
 
 
 def test_old_samples_do_not_hide_that_the_load_has_grown() -> None:
@@ -99,14 +99,14 @@ def test_old_samples_do_not_hide_that_the_load_has_grown() -> None:
 def test_the_dispersion_is_that_of_the_load_however_long_its_blocks_are(
     every_s: tuple[float, ...], noise: float
 ) -> None:
-    drawn, arrivals, at, total, told = np.random.Generator(np.random.PCG64(5)), ArrivalRate(), 0.0, 0.0, []
+    drawn, arrivals, at, total, dispersions = np.random.Generator(np.random.PCG64(5)), ArrivalRate(), 0.0, 0.0, []
     for turn in range(6000):
         arrivals = arrivals.with_sample(at, total, block_s=2.4)
-        told.append(arrivals.spread.value)
+        dispersions.append(arrivals.spread.value)
         at += every_s[turn % len(every_s)]
         # Requests that come in groups of `noise`: their number has `noise` times the variance of single ones.
         total += noise * float(drawn.poisson(60.0 / noise * every_s[turn % len(every_s)]))
-    assert float(np.mean(told[1000:])) == pytest.approx(noise, rel=0.12)
+    assert float(np.mean(dispersions[1000:])) == pytest.approx(noise, rel=0.12)
 
 
 def poisson(seed: int, seconds: int, group: float = 1.0) -> ArrivalRate:
@@ -132,9 +132,9 @@ def test_a_dispersion_by_itself_is_that_of_the_arrivals() -> None:
 @pytest.mark.parametrize("group", [1.0, 5.0])
 def test_the_dispersion_varies_between_runs_by_its_own_error(group: float) -> None:
     runs = [poisson_spread(seed, 1200, group) for seed in range(150)]
-    told = [spread.value for spread in runs]
-    told_error = float(np.mean([spread.error() for spread in runs]))
-    assert float(np.std(told) / group) == pytest.approx(told_error, rel=0.35)
+    dispersions = [spread.value for spread in runs]
+    mean_error = float(np.mean([spread.error() for spread in runs]))
+    assert float(np.std(dispersions) / group) == pytest.approx(mean_error, rel=0.35)
 
 
 def test_the_error_is_unknown_without_samples() -> None:
@@ -197,19 +197,19 @@ def rates_of_pulses(
 ) -> list[list[float]]:
     """Return the known rate as a share of the true one, by pulse and second. A pulse is its seconds, the rest before it, its rate."""
     draw = np.random.default_rng(seed)
-    arrivals, at, total, found = ArrivalRate(), 0.0, 0.0, list[list[float]]()
+    arrivals, at, total, shares = ArrivalRate(), 0.0, 0.0, list[list[float]]()
     for lasts_s, rest_s, rate in pulses:
         for _ in range(int(rest_s / 5)):  # as an agent that has nothing new to tell
             at += 5.0
             arrivals = arrivals.with_sample(at, total, block_s=0.5)
-        found.append([])
+        shares.append([])
         for second in range(int(lasts_s)):
             wait_s = 1.0 if second else phase
             at += 1.0
             total += draw.poisson(rate * wait_s) if is_random else rate * wait_s
             arrivals = arrivals.with_sample(at, total, block_s=0.5)
-            found[-1].append((arrivals.rate() or 0.0) / rate)
-    return found
+            shares[-1].append((arrivals.rate() or 0.0) / rate)
+    return shares
 
 
 def test_a_load_that_comes_and_goes_is_known_as_soon_each_time() -> None:
@@ -393,16 +393,16 @@ def drained(
 
 
 def test_pods_are_added_for_what_would_still_wait_when_they_come() -> None:
-    asked = drained(backlog=170.0, rate=200.0, arriving=[], start_s=20.0)
+    drain = drained(backlog=170.0, rate=200.0, arriving=[], start_s=20.0)
     # 170 + 170 x 30 s wait then; one pod works off 100 of them in 10 s.
-    assert asked == Drain(keep=3, new=53, quickest=53, left=170 + 170 * 30)
+    assert drain == Drain(keep=3, new=53, quickest=53, left=170 + 170 * 30)
 
 
 def test_added_pods_are_worth_their_late_answers() -> None:
-    asked = drained(backlog=170.0, rate=200.0, arriving=[])
+    drain = drained(backlog=170.0, rate=200.0, arriving=[])
     # 10,370 wait in a minute. By n pods beyond the 20 that serve the rate: n x 60 s of GPU time, and 200 x 10,370 / (10 n) late
     # answers, each worth 20 / 10 s of it. Least at n = 83.15.
-    assert (asked.new, asked.quickest) == (101, 121)
+    assert (drain.new, drain.quickest) == (101, 121)
 
     def costs(more: float) -> float:
         return more * 60 + 200 * 10_370 / (10 * more) * 2.0
@@ -412,8 +412,8 @@ def test_added_pods_are_worth_their_late_answers() -> None:
 
 def test_a_start_that_takes_longer_is_worth_fewer_pods() -> None:
     shares = [
-        asked.new / asked.quickest
-        for asked in (drained(backlog=0.0, rate=200.0, arriving=[], start_s=start) for start in (60.0, 180.0, 600.0))
+        drain.new / drain.quickest
+        for drain in (drained(backlog=0.0, rate=200.0, arriving=[], start_s=start) for start in (60.0, 180.0, 600.0))
     ]
     assert shares == sorted(shares, reverse=True)
     assert shares[0] > 0.8
@@ -427,8 +427,8 @@ def test_a_finished_burst_starts_no_pods_unless_no_other_serves() -> None:
 
 
 def test_a_start_that_takes_no_time_is_worth_all_the_pods() -> None:
-    asked = drained(backlog=170.0, rate=200.0, arriving=[], start_s=0.0)
-    assert asked.new == asked.quickest == 19
+    drain = drained(backlog=170.0, rate=200.0, arriving=[], start_s=0.0)
+    assert drain.new == drain.quickest == 19
 
 
 def test_pods_under_way_are_counted_and_not_ordered_again() -> None:
@@ -436,8 +436,8 @@ def test_pods_under_way_are_counted_and_not_ordered_again() -> None:
 
 
 def test_pods_that_would_come_too_late_to_help_are_not_kept() -> None:
-    asked = drained(backlog=20.0, rate=10.0, arriving=[0.5, 30.0])
-    assert (asked.keep, asked.new) == (4, 0)
+    drain = drained(backlog=20.0, rate=10.0, arriving=[0.5, 30.0])
+    assert (drain.keep, drain.new) == (4, 0)
 
 
 def test_a_bounded_queue_bounds_what_is_ordered() -> None:

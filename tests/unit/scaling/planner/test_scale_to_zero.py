@@ -36,10 +36,10 @@ class Model:
         self.arrived += arrived
         batches = {8: (100, 8.0)} if self.learnt else None
         pods = tuple(PodReading(f"p-{n}", "ready", T0 - 7200, T0 - 7170) for n in range(self.replicas))
-        told = Reading(self.now, self.replicas, self.arrived, waiting, inflight, batches=batches, pods=pods)
-        made = plan(self.now, self.objectives, told, self.memory)
-        self.memory, self.replicas = made.memory, made.count
-        return made
+        reading = Reading(self.now, self.replicas, self.arrived, waiting, inflight, batches=batches, pods=pods)
+        new_plan = plan(self.now, self.objectives, reading, self.memory)
+        self.memory, self.replicas = new_plan.memory, new_plan.count
+        return new_plan
 
     def quiet(self, seconds: int) -> Plan:
         """Nobody asks for so long."""
@@ -50,7 +50,7 @@ class Model:
 
 def slow_start(objectives: Objectives, *, start_s: float, seconds: int, waits_s: int = 60) -> list[Plan]:
     """Return the plans, one a second, of a model at zero with one request, whose client gives up after `waits_s`."""
-    memory, count, made = PlannerMemory(), 0, []
+    memory, count, plans = PlannerMemory(), 0, []
     created_at = T0
     for second in range(seconds):
         now = T0 + second
@@ -58,21 +58,23 @@ def slow_start(objectives: Objectives, *, start_s: float, seconds: int, waits_s:
         ready_at = created_at + start_s
         pods = (PodReading("p", "ready" if now >= ready_at else "starting", created_at, ready_at),) if count else ()
         held = 1.0 if 10 <= second < 10 + waits_s else 0.0
-        told = Reading(now, count, float(second >= 10), held, held, pods=pods, rejected=float(second >= 10 + waits_s))
-        result = plan(now, objectives, told, memory)
+        reading = Reading(
+            now, count, float(second >= 10), held, held, pods=pods, rejected=float(second >= 10 + waits_s)
+        )
+        result = plan(now, objectives, reading, memory)
         memory, count = result.memory, result.count
-        made.append(result)
-    return made
+        plans.append(result)
+    return plans
 
 
 def test_a_start_that_takes_longer_than_the_idle_time_is_not_wasted() -> None:
-    made = slow_start(replace(IDLE, start_s=60.0), start_s=480.0, seconds=900)
-    counts = [one.count for one in made]
+    plans = slow_start(replace(IDLE, start_s=60.0), start_s=480.0, seconds=900)
+    counts = [plan.count for plan in plans]
 
     # The pod is ready after 490 s. The client has the idle time from then on to try again.
     assert counts[11:788] == [1] * 777
     assert counts[-1] == 0
-    assert "and ready for 30" in next(one for one in made[400:] if not one.count).describe()
+    assert "and ready for 30" in next(plan for plan in plans[400:] if not plan.count).describe()
 
 
 def test_a_scale_to_zero_that_is_only_recommended_teaches_nothing() -> None:
@@ -81,23 +83,23 @@ def test_a_scale_to_zero_that_is_only_recommended_teaches_nothing() -> None:
         # A request every ten minutes; nobody writes the replicas.
         now, arrived = T0 + second, arrived + (second % 600 == 0)
         pods = (PodReading("p", "ready", T0 - 99, T0 - 70),)
-        told = Reading(now, 1, arrived, 0.0, 0.0, batches={8: (100, 8.0)}, pods=pods)
-        made = plan(now, IDLE, told, memory)
-        memory = made.memory
+        reading = Reading(now, 1, arrived, 0.0, 0.0, batches={8: (100, 8.0)}, pods=pods)
+        new_plan = plan(now, IDLE, reading, memory)
+        memory = new_plan.memory
 
-    assert made.count == 0
+    assert new_plan.count == 0
     assert memory.zero.patience_s == 0.0
 
 
 def test_a_pod_that_never_starts_is_given_up_after_the_startup_timeout() -> None:
-    counts = [one.count for one in slow_start(replace(IDLE, startup_timeout_s=400.0), start_s=9e9, seconds=500)]
+    counts = [plan.count for plan in slow_start(replace(IDLE, startup_timeout_s=400.0), start_s=9e9, seconds=500)]
 
     assert counts[11:405] == [1] * 394
     assert counts[415:] == [0] * 85
 
 
-def limits(made: Plan) -> list[str]:
-    return [limit.name for limit in made.limits]
+def limits(plan: Plan) -> list[str]:
+    return [limit.name for limit in plan.limits]
 
 
 @pytest.mark.parametrize("learnt", [False, True])
@@ -106,8 +108,8 @@ def test_a_model_without_requests_is_at_zero_exactly_after_the_idle_time(learnt:
     model = Model(replace(IDLE, idle_after_s=idle_after_s), learnt=learnt)
 
     assert model.quiet(int(idle_after_s)).count == 1
-    made = model.quiet(2)
-    assert (made.count, limits(made)) == (0, ["idle"])
+    plan = model.quiet(2)
+    assert (plan.count, limits(plan)) == (0, ["idle"])
 
 
 @pytest.mark.parametrize("learnt", [False, True])
@@ -117,8 +119,8 @@ def test_a_model_with_one_request_is_at_zero_the_idle_time_later(learnt: bool) -
     model.look(arrived=1, inflight=1)
 
     assert model.quiet(299).count == 1
-    made = model.quiet(2)
-    assert (made.count, limits(made)) == (0, ["idle"])
+    plan = model.quiet(2)
+    assert (plan.count, limits(plan)) == (0, ["idle"])
 
 
 @pytest.mark.parametrize("learnt", [False, True])
@@ -134,9 +136,9 @@ def test_replicas_stay_above_zero_while_a_request_is_in_the_system(learnt: bool)
 def test_a_model_created_at_zero_stays_there_until_the_first_request(learnt: bool) -> None:
     model = Model(replicas=0, learnt=learnt)
 
-    made = model.quiet(20)
-    assert (made.count, limits(made)) == (0, ["idle"])
-    assert made.describe().endswith("no request has arrived")
+    plan = model.quiet(20)
+    assert (plan.count, limits(plan)) == (0, ["idle"])
+    assert plan.describe().endswith("no request has arrived")
     assert model.look(inflight=1, waiting=1).count == 1
 
 
@@ -155,18 +157,18 @@ def test_requests_that_are_refused_wake_a_model_although_none_waits(learnt: bool
 def test_a_wake_up_without_known_capacity_wants_one_replica_and_says_why() -> None:
     model = Model(replicas=0)
     model.quiet(5)
-    made = model.look(arrived=500, inflight=500, waiting=500)
+    plan = model.look(arrived=500, inflight=500, waiting=500)
 
-    assert (made.count, limits(made)) == (1, ["learning"])
-    assert "requests have arrived, and no replica runs" in made.describe()
+    assert (plan.count, limits(plan)) == (1, ["learning"])
+    assert "requests have arrived, and no replica runs" in plan.describe()
 
 
 def test_a_model_without_known_capacity_keeps_its_replicas_under_load() -> None:
     model = Model(replicas=4)
     for _ in range(100):
-        made = model.look(arrived=100, inflight=10)
-    assert (made.count, limits(made)) == (4, ["answers"])
-    assert "no pod has been full yet" in made.describe()
+        plan = model.look(arrived=100, inflight=10)
+    assert (plan.count, limits(plan)) == (4, ["answers"])
+    assert "no pod has been full yet" in plan.describe()
 
 
 @pytest.mark.parametrize("learnt", [False, True])
@@ -174,8 +176,8 @@ def test_a_model_without_known_capacity_keeps_its_replicas_under_load() -> None:
 def test_a_blind_planner_keeps_its_replicas(learnt: bool, count: int) -> None:
     model = Model(replicas=count, learnt=learnt)
     for _ in range(100):
-        made = model.look(inflight=None, waiting=None)
-        assert (made.count, limits(made)) == (count, ["unknown"])
+        plan = model.look(inflight=None, waiting=None)
+        assert (plan.count, limits(plan)) == (count, ["unknown"])
 
 
 @pytest.mark.parametrize("learnt", [False, True])
@@ -216,18 +218,18 @@ def test_zero_is_for_the_idle_only(story: list[tuple[int, int, int]], learnt: bo
     objectives = replace(IDLE, low=low, idle_after_s=20.0 if low == 0 else None)
     model = Model(objectives, replicas=max(replicas, low), learnt=learnt)
     model.look()
-    asked = model.now
+    requested_at = model.now
     for arrived, inflight, seconds in story:
         for second in range(seconds):
             more = arrived if second == 0 else 0
             was = model.replicas
-            made = model.look(arrived=more, inflight=inflight, waiting=0)
-            asked = model.now if more or inflight else asked
-            assert low <= made.count <= 10
-            if made.count == 0 and was > 0:
-                assert model.now - asked >= 20
+            plan = model.look(arrived=more, inflight=inflight, waiting=0)
+            requested_at = model.now if more or inflight else requested_at
+            assert low <= plan.count <= 10
+            if plan.count == 0 and was > 0:
+                assert model.now - requested_at >= 20
             if inflight:
-                assert made.count >= 1
+                assert plan.count >= 1
 
 
 @pytest.mark.parametrize("learnt", [False, True])
@@ -281,17 +283,17 @@ def test_the_plan_explains_a_longer_idle_time() -> None:
     model = visited()
     model.quiet(10)
     model.visit(120)
-    made = model.quiet(80)
-    assert made.count >= 1
-    assert limits(made) == ["hold"]
-    assert "idleTimeout is 60 s; the last start cost more GPU time than zero replicas had saved" in made.describe()
+    plan = model.quiet(80)
+    assert plan.count >= 1
+    assert limits(plan) == ["hold"]
+    assert "idleTimeout is 60 s; the last start cost more GPU time than zero replicas had saved" in plan.describe()
 
 
 def test_a_longer_idle_time_names_how_long_the_pod_is_ready() -> None:
     pods = (PodReading("p", "ready", T0 - 900, T0 - 400),)
     arrivals = ArrivalRate(last_at=T0 - 900, since=T0 - 9000)
-    told = Reading(T0, 1, 5.0, 0.0, 0.0, pods=pods)
-    reason = extended_idle_reason(T0, IDLE, told, arrivals, IdleTimeout(600.0))
+    reading = Reading(T0, 1, 5.0, 0.0, 0.0, pods=pods)
+    reason = extended_idle_reason(T0, IDLE, reading, arrivals, IdleTimeout(600.0))
     assert reason is not None
     assert reason.startswith("no request for 900 s and ready for 400 s, idleTimeout is 300 s; ")
     assert reason.endswith("so the next scale to zero is after 600 s")

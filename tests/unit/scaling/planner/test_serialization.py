@@ -109,9 +109,9 @@ def test_bins_come_back_as_they_are_from_a_millionth_to_millions() -> None:
 
 def test_equal_bins_of_restored_histories_are_in_memory_once() -> None:
     means = [float(n % 50) + 100.5 for n in range(200)]
-    one, two = (again(replace(PlannerMemory(), history=History.of(means, end=EPOCH))).history for _ in range(2))
-    assert len(one.bins) >= 150
-    assert len({id(mean) for mean in (*one.bins, *two.bins)}) <= 50
+    first, second = (again(replace(PlannerMemory(), history=History.of(means, end=EPOCH))).history for _ in range(2))
+    assert len(first.bins) >= 150
+    assert len({id(mean) for mean in (*first.bins, *second.bins)}) <= 50
 
 
 def test_a_long_list_with_one_invalid_number_restarts_its_part() -> None:
@@ -247,7 +247,7 @@ def test_the_planner_continues_with_any_broken_memory(data: st.DataObject) -> No
     for step in range(3):
         at = EPOCH + 500 + step * 150
         arrived += 50
-        made = plan(at, OBJECTIVES, reading(at, arrived, waiting=500.0 * step), memory)
-        memory = made.memory
-        assert 0 <= made.count <= OBJECTIVES.high
+        new_plan = plan(at, OBJECTIVES, reading(at, arrived, waiting=500.0 * step), memory)
+        memory = new_plan.memory
+        assert 0 <= new_plan.count <= OBJECTIVES.high
     assert unpacked(packed(memory)).memory.history.open == memory.history.open

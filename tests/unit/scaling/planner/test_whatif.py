@@ -23,12 +23,12 @@ def with_(**objectives: float | None) -> Known:
 
 
 def test_each_step_has_the_replicas_of_the_planners_sizing() -> None:
-    found = outcome(KNOWN, [40.0, 400.0], 300.0)
+    course = outcome(KNOWN, [40.0, 400.0], 300.0)
 
-    assert found.counts == tuple(replicas_within(rate, REPLICA, 0.4, most=21) for rate in (40.0, 400.0))
-    assert found.most == found.counts[1]
-    assert found.replica_hours == pytest.approx(sum(c or 0 for c in found.counts) / 12)
-    assert found.short_hours == 0
+    assert course.counts == tuple(replicas_within(rate, REPLICA, 0.4, most=21) for rate in (40.0, 400.0))
+    assert course.most == course.counts[1]
+    assert course.replica_hours == pytest.approx(sum(c or 0 for c in course.counts) / 12)
+    assert course.short_hours == 0
 
 
 def test_unknown_rates_are_not_zero_and_zero_needs_the_minimum() -> None:
@@ -39,10 +39,10 @@ def test_unknown_rates_are_not_zero_and_zero_needs_the_minimum() -> None:
 
 
 def test_a_limit_that_was_too_low_is_shown_with_its_hours() -> None:
-    found = outcome(with_(high=2), [10.0, 1000.0, 1000.0, None], HOUR_S)
+    course = outcome(with_(high=2), [10.0, 1000.0, 1000.0, None], HOUR_S)
 
-    assert found.counts[1:] == (2, 2, None)
-    assert found.short_hours == 2.0
+    assert course.counts[1:] == (2, 2, None)
+    assert course.short_hours == 2.0
 
 
 def test_the_outcome_includes_headroom_and_queue_depth() -> None:
@@ -67,9 +67,11 @@ def test_utilisation_is_the_target_without_a_latency() -> None:
     st.integers(5, 50),
 )
 def test_a_stricter_latency_never_needs_fewer_and_limits_are_kept(
-    rates: list[float | None], one_s: float, other_s: float, low: int, high: int
+    rates: list[float | None], first_s: float, second_s: float, low: int, high: int
 ) -> None:
-    strict, loose = (outcome(with_(latency_s=s, low=low, high=high), rates, HOUR_S) for s in sorted((one_s, other_s)))
+    strict, loose = (
+        outcome(with_(latency_s=s, low=low, high=high), rates, HOUR_S) for s in sorted((first_s, second_s))
+    )
 
     for rate, more, fewer in zip(rates, strict.counts, loose.counts, strict=True):
         assert (more is None) == (fewer is None) == (rate is None)

@@ -93,15 +93,15 @@ def test_a_deadline_too_close_for_a_new_replica_adds_none() -> None:
 
 
 def test_the_decision_says_for_whom_the_replicas_are() -> None:
-    made = with_batches(USERS, (replace(JOB, deadline=NOW + 1030),), SUPPLY, high=10)
-    assert made.desired == 2
-    assert made.why == (
+    decision = with_batches(USERS, (replace(JOB, deadline=NOW + 1030),), SUPPLY, high=10)
+    assert decision.desired == 2
+    assert decision.why == (
         "2 replicas: 1 for users and 1 for batch inference (nightly: 36,000 rows until the deadline need 36 rows/s, "
         "and users leave 30). For users: 1 replica: 30 req/s needs 1"
     )
-    assert [(part.name, part.replicas) for part in made.parts] == [("rate", 1), ("batch", 2)]
+    assert [(part.name, part.replicas) for part in decision.parts] == [("rate", 1), ("batch", 2)]
     # The limits apply to the sum, so what is taken away is the batch's.
-    cut = limited(made, (ReplicaLimit("budget", 1, "the GPU budget has 1 left"),))
+    cut = limited(decision, (ReplicaLimit("budget", 1, "the GPU budget has 1 left"),))
     assert cut.desired == 1
     assert "2 replicas are desired: the GPU budget has 1 left" in cut.why
 
@@ -126,12 +126,12 @@ JOBS = st.builds(
     users=st.integers(0, 10),
     current=st.integers(0, 12),
     each=st.none() | st.floats(0, 1000),
-    asked=st.floats(0, 1000),
+    users_rps=st.floats(0, 1000),
 )
 def test_the_users_replicas_and_the_maximum_always_hold(
-    jobs: list[BatchDemand], users: int, current: int, each: float | None, asked: float
+    jobs: list[BatchDemand], users: int, current: int, each: float | None, users_rps: float
 ) -> None:
-    more = added(jobs, Supply(each, asked, 30.0), users=users, current=current, high=10, now=NOW)
+    more = added(jobs, Supply(each, users_rps, 30.0), users=users, current=current, high=10, now=NOW)
     assert 0 <= more.replicas <= 10 - users
     if not any(job.may_wake and job.rows_left for job in jobs) and not users:
         assert more.replicas == 0
@@ -139,7 +139,7 @@ def test_the_users_replicas_and_the_maximum_always_hold(
     assert (
         added(
             [*jobs, BatchDemand("more", 10.0)],
-            Supply(each, asked, 30.0),
+            Supply(each, users_rps, 30.0),
             users=users,
             current=current,
             high=10,

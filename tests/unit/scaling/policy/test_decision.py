@@ -52,45 +52,51 @@ def planned(*terms: PlanPart, limits: tuple[PlanLimit, ...] = ()) -> Plan:
 
 def test_a_plan_becomes_a_decision_with_the_replicas_of_each_signal() -> None:
     terms = (PlanPart("rate", 4, "412 req/s needs 4"), PlanPart("backlog", 5, "120 waiting adds 1"))
-    made = of_plan(planned(*terms, limits=(PlanLimit("max", 5, "maxReplicas is 5"),)), at=10.0, signals=SIGNALS)
+    decision = of_plan(planned(*terms, limits=(PlanLimit("max", 5, "maxReplicas is 5"),)), at=10.0, signals=SIGNALS)
 
-    assert (made.policy, made.current, made.desired, made.at, made.next_decision_at) == ("Planner", 4, 5, 10.0, 12.0)
-    assert made.why == "5 replicas: 412 req/s needs 4; 120 waiting adds 1; maxReplicas is 5"
-    assert made.limited_by == ("max",)
-    assert [(part.name, part.replicas) for part in made.parts] == [("rate", 4), ("backlog", 5)]
-    assert [s.proposal for s in made.signals] == [4, 5, None]
-    assert [replace(s, proposal=None) for s in made.signals] == list(SIGNALS)
-    assert made.unknown == ""
+    assert (decision.policy, decision.current, decision.desired, decision.at, decision.next_decision_at) == (
+        "Planner",
+        4,
+        5,
+        10.0,
+        12.0,
+    )
+    assert decision.why == "5 replicas: 412 req/s needs 4; 120 waiting adds 1; maxReplicas is 5"
+    assert decision.limited_by == ("max",)
+    assert [(part.name, part.replicas) for part in decision.parts] == [("rate", 4), ("backlog", 5)]
+    assert [s.proposal for s in decision.signals] == [4, 5, None]
+    assert [replace(s, proposal=None) for s in decision.signals] == list(SIGNALS)
+    assert decision.unknown == ""
 
 
 def test_a_stored_decision_keeps_nothing_of_the_planners_memory() -> None:
     aims = Objectives(low=1, high=9, max_batch=8, latency_s=0.5, batch_prior={1: 0.086, 8: 0.128})
     pods = (PodReading("a-0", "ready", 0.0), PodReading("a-1", "starting", 95.0))
-    memory, made = PlannerMemory(), planned()
+    memory, new_plan = PlannerMemory(), planned()
     for second in range(100):
         arrived = 35.0 * min(second, 90) + 210.0 * max(second - 90, 0)
         waiting = 80.0 if second > 90 else 0.0
         read = Reading(float(second), 2, arrived, waiting, waiting + 4, pods=pods)
-        made = plan(float(second), aims, read, memory)
-        memory = made.memory
-    verdict = of_plan(made, at=99.0, signals=SIGNALS)
+        new_plan = plan(float(second), aims, read, memory)
+        memory = new_plan.memory
+    verdict = of_plan(new_plan, at=99.0, signals=SIGNALS)
 
     assert {part.name for part in verdict.parts} == {"rate", "backlog"}
     assert not [held for held in reached(verdict) if isinstance(held, PlannerMemory | ArrivalRate | History)]
-    assert [held for held in reached(made) if isinstance(held, PlannerMemory)]
-    assert verdict.why == made.describe()
+    assert [held for held in reached(new_plan) if isinstance(held, PlannerMemory)]
+    assert verdict.why == new_plan.describe()
 
 
 def reached(value: object) -> list[object]:
     """Everything of Halcyon's that a value leads to."""
-    found, left = {id(value): value}, [value]
+    reachable, left = {id(value): value}, [value]
     while left:
         for held in gc.get_referents(left.pop()):
             is_ours = isinstance(held, tuple | list | dict) or type(held).__module__.startswith("halcyon.")
-            if is_ours and not isinstance(held, type) and id(held) not in found:
-                found[id(held)] = held
+            if is_ours and not isinstance(held, type) and id(held) not in reachable:
+                reachable[id(held)] = held
                 left.append(held)
-    return list(found.values())
+    return list(reachable.values())
 
 
 def test_a_queue_without_backlog_wants_the_replicas_of_its_target() -> None:
@@ -100,9 +106,9 @@ def test_a_queue_without_backlog_wants_the_replicas_of_its_target() -> None:
 
 
 def test_an_empty_plan_names_the_unknown_signals() -> None:
-    made = of_plan(planned(limits=(PlanLimit("unknown", 4, "`waiting` is missing"),)), at=10.0, signals=SIGNALS)
+    decision = of_plan(planned(limits=(PlanLimit("unknown", 4, "`waiting` is missing"),)), at=10.0, signals=SIGNALS)
 
-    assert (made.unknown, made.limited_by, made.parts) == ("`waiting` is missing", ("unknown",), ())
+    assert (decision.unknown, decision.limited_by, decision.parts) == ("`waiting` is missing", ("unknown",), ())
 
 
 QUEUE = SignalProposal("queueDepth", 16, 120.0, 1.9, 8)
@@ -111,13 +117,13 @@ NO_GPU = SignalProposal("gpuUtilization", 80, missing="no ready pod reports it")
 
 def test_the_rules_recommendation_becomes_a_decision() -> None:
     reasons = Reasons(4, 8, (QUEUE, NO_GPU), "queueDepth", (RecommendationLimit("max", 6),))
-    made = of_rules(6, reasons, "so", at=10.0, policy="Rules", signals=SIGNALS[1:])
+    decision = of_rules(6, reasons, "so", at=10.0, policy="Rules", signals=SIGNALS[1:])
 
-    assert (made.policy, made.current, made.desired, made.why) == ("Rules", 4, 6, "so")
-    assert made.limited_by == ("max",)
-    assert [(part.name, part.replicas, part.why) for part in made.parts] == [("queueDepth", 8, QUEUE.describe())]
-    assert [s.proposal for s in made.signals] == [8, None]
-    assert made.next_decision_at == math.inf
+    assert (decision.policy, decision.current, decision.desired, decision.why) == ("Rules", 4, 6, "so")
+    assert decision.limited_by == ("max",)
+    assert [(part.name, part.replicas, part.why) for part in decision.parts] == [("queueDepth", 8, QUEUE.describe())]
+    assert [s.proposal for s in decision.signals] == [8, None]
+    assert decision.next_decision_at == math.inf
 
 
 def test_a_missing_signal_is_no_obstacle_to_proof_of_the_others() -> None:
@@ -129,26 +135,26 @@ def test_a_missing_signal_is_no_obstacle_to_proof_of_the_others() -> None:
 
 
 def test_a_substitute_of_the_planner_says_so() -> None:
-    made = of_rules(8, Reasons(4, 8, (QUEUE,), "queueDepth"), "so", at=10.0, policy="Planner", signals=())
+    decision = of_rules(8, Reasons(4, 8, (QUEUE,), "queueDepth"), "so", at=10.0, policy="Planner", signals=())
 
-    assert (made.policy, made.why) == ("Planner", f"so; {RULES_REASON}")
+    assert (decision.policy, decision.why) == ("Planner", f"so; {RULES_REASON}")
 
 
 def test_the_lowest_limit_counts_and_names_the_desired_replicas() -> None:
-    made = Decision(10.0, "Planner", 4, 8, "800 req/s needs 8", ("veto",))
+    decision = Decision(10.0, "Planner", 4, 8, "800 req/s needs 8", ("veto",))
     quota, budget = ReplicaLimit("quota", 5, "team is full"), ReplicaLimit("budget", 6, "all 6 are taken")
-    held = limited(made, [budget, quota])
+    held = limited(decision, [budget, quota])
 
     assert (held.desired, held.limited_by) == (5, ("veto", "quota"))
     assert held.why == "5 replicas, although 8 replicas are desired: team is full. 800 req/s needs 8"
-    assert limited(made, [ReplicaLimit("quota", 8, "just enough")]) is made
-    assert limited(made, []) is made
+    assert limited(decision, [ReplicaLimit("quota", 8, "just enough")]) is decision
+    assert limited(decision, []) is decision
 
 
 def test_decisions_of_an_hpa_are_not_limited_here() -> None:
-    made = Decision(10.0, "Rules", 4, None)
+    decision = Decision(10.0, "Rules", 4, None)
 
-    assert limited(made, [ReplicaLimit("quota", 1, "full")]) is made
+    assert limited(decision, [ReplicaLimit("quota", 1, "full")]) is decision
 
 
 @pytest.mark.parametrize(
@@ -227,8 +233,8 @@ CHANGES = st.lists(
 
 @given(CHANGES)
 def test_changes_are_read_from_the_status_as_they_were_written_there(changes: list[Change]) -> None:
-    told = Reconciled(Acceptance(accepted=True, reason=Reason.ACCEPTED, message=""), actuator=Actuator.HPA)
-    written = status_scaling.make(scope_of(scaling=PublishedScaling(changes=tuple(changes))), told)
+    reconciled = Reconciled(Acceptance(accepted=True, reason=Reason.ACCEPTED, message=""), actuator=Actuator.HPA)
+    written = status_scaling.make(scope_of(scaling=PublishedScaling(changes=tuple(changes))), reconciled)
 
     assert changes_from(written.get("decisions")) == changes
 

@@ -16,21 +16,27 @@ AIMS = Objectives(low=2, high=5)
 def plan(count: int, needs: int | None, *limits: LimitName, current: int | None = None) -> Plan:
     """A plan of this count, whose rate needs so many; None where nothing is known."""
     terms = () if needs is None else (PlanPart("rate", needs, f"needs {needs}"),)
-    said = tuple(PlanLimit(name, count, f"by {name}") for name in limits)
+    plan_limits = tuple(PlanLimit(name, count, f"by {name}") for name in limits)
     return Plan(
-        count, count if current is None else current, terms, "rate" if terms else None, said, 0.0, PlannerMemory()
+        count,
+        count if current is None else current,
+        terms,
+        "rate" if terms else None,
+        plan_limits,
+        0.0,
+        PlannerMemory(),
     )
 
 
-def limits(made: Plan, aims: Objectives = AIMS, *, beyond: int | None = None) -> dict[str, str]:
+def limits(base: Plan, aims: Objectives = AIMS, *, beyond: int | None = None) -> dict[str, str]:
     """What is said, where without an upper bound so many are needed."""
-    found = bounded(made, aims, lambda _: plan(made.count, beyond))
-    assert (found.count, found.current, found.memory) == (made.count, made.current, made.memory)
-    return {limit.name: limit.why for limit in found.limits}
+    result = bounded(base, aims, lambda _: plan(base.count, beyond))
+    assert (result.count, result.current, result.memory) == (base.count, base.current, base.memory)
+    return {limit.name: limit.why for limit in result.limits}
 
 
 @pytest.mark.parametrize(
-    ("made", "beyond", "said"),
+    ("base", "beyond", "expected"),
     [
         (plan(5, 5), 9, {"max": "maxReplicas is 5, and 9 are needed"}),
         (plan(5, 5, "max"), 9, {"max": "maxReplicas is 5, and 9 are needed"}),
@@ -48,8 +54,8 @@ def limits(made: Plan, aims: Objectives = AIMS, *, beyond: int | None = None) ->
         (plan(4, None, "unknown"), None, {"unknown": "by unknown"}),
     ],
 )
-def test_a_bound_is_named_if_it_counts(made: Plan, beyond: int | None, said: dict[str, str]) -> None:
-    assert limits(made, beyond=beyond) == said
+def test_a_bound_is_named_if_it_counts(base: Plan, beyond: int | None, expected: dict[str, str]) -> None:
+    assert limits(base, beyond=beyond) == expected
 
 
 def test_a_schedule_that_sets_a_bound_is_named() -> None:
@@ -57,21 +63,21 @@ def test_a_schedule_that_sets_a_bound_is_named() -> None:
     night = OpenWindow("night", low=None, high=3)
 
     assert limits(plan(4, 1), replace(AIMS, windows=(office,))) == {"min": "the schedule office sets at least 4"}
-    said = limits(plan(3, 3), replace(AIMS, windows=(night,)), beyond=7)
-    assert said == {"max": "the schedule night sets at most 3, and 7 are needed"}
+    reasons = limits(plan(3, 3), replace(AIMS, windows=(night,)), beyond=7)
+    assert reasons == {"max": "the schedule night sets at most 3, and 7 are needed"}
     assert limits(plan(2, 1), replace(AIMS, windows=(night,))) == {"min": "minReplicas is 2"}
 
 
 def test_the_parts_at_the_maximum_are_those_without_a_bound() -> None:
-    asked: list[Objectives] = []
+    objectives: list[Objectives] = []
 
     def planned(aims: Objectives) -> Plan:
-        asked.append(aims)
+        objectives.append(aims)
         return plan(9, 9)
 
     night = OpenWindow("night", low=1, high=5)
-    found = bounded(plan(5, 5), replace(AIMS, high=8, windows=(night,)), planned)
-    assert [term.replicas for term in found.parts] == [9]
-    assert [(aims.high, aims.windows) for aims in asked] == [(1000, (OpenWindow("night", low=1, high=None),))]
+    result = bounded(plan(5, 5), replace(AIMS, high=8, windows=(night,)), planned)
+    assert [term.replicas for term in result.parts] == [9]
+    assert [(aims.high, aims.windows) for aims in objectives] == [(1000, (OpenWindow("night", low=1, high=None),))]
     bounded(plan(4, 4), AIMS, planned)
-    assert len(asked) == 1
+    assert len(objectives) == 1

@@ -39,14 +39,14 @@ def utilisation_of(*answers: Rows) -> Utilisation | None:
 
 
 def test_the_mean_of_several_gpus_is_as_old_as_their_oldest() -> None:
-    found = utilisation_of(rows(ACTIVE, "0.5", UUID="a", age_s=3), rows(ACTIVE, "1", UUID="b", age_s=9))
-    assert found == Utilisation(75.0, 9.0, dcgm.Metric(ACTIVE))
+    usage = utilisation_of(rows(ACTIVE, "0.5", UUID="a", age_s=3), rows(ACTIVE, "1", UUID="b", age_s=9))
+    assert usage == Utilisation(75.0, 9.0, dcgm.Metric(ACTIVE))
 
 
 def test_slices_of_one_gpu_are_distinguished_by_their_number() -> None:
-    found = utilisation_of(rows(ACTIVE, "0.1", UUID="a", GPU_I_ID="1"), rows(ACTIVE, "0.3", UUID="a", GPU_I_ID="2"))
-    assert found is not None
-    assert found.percent == pytest.approx(20)
+    usage = utilisation_of(rows(ACTIVE, "0.1", UUID="a", GPU_I_ID="1"), rows(ACTIVE, "0.3", UUID="a", GPU_I_ID="2"))
+    assert usage is not None
+    assert usage.percent == pytest.approx(20)
 
 
 def test_a_gpu_is_not_idle_if_plain_utilisation_is_zero_in_slices() -> None:
@@ -59,9 +59,9 @@ def test_plain_utilisation_stands_in_for_an_unknown_one_without_slices() -> None
 
 
 def test_a_share_a_little_above_one_is_one() -> None:
-    found = utilisation_of(rows(ACTIVE, "1.02"))
-    assert found is not None
-    assert found.percent == 100
+    usage = utilisation_of(rows(ACTIVE, "1.02"))
+    assert usage is not None
+    assert usage.percent == 100
 
 
 @pytest.mark.parametrize(
@@ -109,16 +109,16 @@ def test_a_utilisation_is_always_a_young_percentage(
         rows(metric, str(value), age_s=age_s, UUID=f"{index}", GPU_I_ID=part)
         for index, (metric, value, age_s, part) in enumerate(samples)
     ]
-    found = utilisation_of(*answers)
-    if found is not None:
-        assert 0 <= found.percent <= 100
-        assert 0 <= found.age_s <= MAX_AGE_S + 1e-6
+    usage = utilisation_of(*answers)
+    if usage is not None:
+        assert 0 <= usage.percent <= 100
+        assert 0 <= usage.age_s <= MAX_AGE_S + 1e-6
 
 
 def test_the_query_has_both_metrics_with_the_sites_matchers() -> None:
-    asked = dcgm.query('cluster="eu-1"')
+    query = dcgm.query('cluster="eu-1"')
     for metric in (ACTIVE, UTIL):
-        assert asked.count(f'{metric}{{cluster="eu-1"}}') == 2
+        assert query.count(f'{metric}{{cluster="eu-1"}}') == 2
 
 
 def test_samples_become_bins_and_impossible_ones_are_unknown() -> None:
@@ -131,24 +131,24 @@ def test_samples_become_bins_and_impossible_ones_are_unknown() -> None:
 
 @given(st.lists(st.tuples(st.integers(1000, 1100), st.floats(0, 1e4)), max_size=8))
 def test_a_history_ends_with_the_newest_sample_and_knows_what_they_know(samples: list[tuple[int, float]]) -> None:
-    found = arrival_history.history([(number * BIN_S, rate) for number, rate in samples])
-    if found is None:
+    history = arrival_history.history([(number * BIN_S, rate) for number, rate in samples])
+    if history is None:
         assert not samples
         return
     newest = max(number for number, _ in samples)
-    assert found.open == newest
+    assert history.open == newest
     rates = dict(samples)
-    assert found.bins[-1] == pytest.approx(rates[newest], rel=0.01)
-    known = {index - len(found.bins) + newest + 1 for index, mean in enumerate(found.bins) if mean is not None}
+    assert history.bins[-1] == pytest.approx(rates[newest], rel=0.01)
+    known = {index - len(history.bins) + newest + 1 for index, mean in enumerate(history.bins) if mean is not None}
     assert known == set(rates)
 
 
 def test_distant_samples_keep_only_those_that_fit_beside_the_newest() -> None:
-    found = arrival_history.history(
+    history = arrival_history.history(
         [(1000 * BIN_S, 1.0), ((1000 + MAX_BINS) * BIN_S, 2.0), ((1001 + MAX_BINS) * BIN_S, 3.0)]
     )
-    assert found is not None
-    assert (len(found.bins), found.bins[0], found.bins[-2:]) == (MAX_BINS, None, (2.0, 3.0))
+    assert history is not None
+    assert (len(history.bins), history.bins[0], history.bins[-2:]) == (MAX_BINS, None, (2.0, 3.0))
 
 
 def test_the_span_is_of_whole_bins_that_have_closed() -> None:
@@ -157,13 +157,13 @@ def test_the_span_is_of_whole_bins_that_have_closed() -> None:
 
 
 def test_a_template_keeps_every_dollar_that_is_no_name_of_ours() -> None:
-    asked = arrival_history.query('f{ns="$namespace",pod=~"^$name-.*$",x="$names"}', namespace="a", name="b")
-    assert asked == 'f{ns="a",pod=~"^b-.*$",x="$names"}'
+    query = arrival_history.query('f{ns="$namespace",pod=~"^$name-.*$",x="$names"}', namespace="a", name="b")
+    assert query == 'f{ns="a",pod=~"^b-.*$",x="$names"}'
 
 
 def test_the_default_question_for_arrivals_takes_no_other_models_balancers() -> None:
-    asked = arrival_history.query(arrival_history.ARRIVALS, namespace="ns", name="m")
-    assert 'namespace="ns",pod=~"m-balancer-[a-z0-9]+-[a-z0-9]+"' in asked
+    query = arrival_history.query(arrival_history.ARRIVALS, namespace="ns", name="m")
+    assert 'namespace="ns",pod=~"m-balancer-[a-z0-9]+-[a-z0-9]+"' in query
 
 
 class Clock:
@@ -184,12 +184,12 @@ class Door:
         self.leave.set()
         self.does: Callable[[], Rows] = list
         self.inside = self.most_inside = 0
-        self.asked: list[str] = []
+        self.queries: list[str] = []
 
     def __call__(self, _site: PrometheusSite, question: str, over: QueryRange | None, _limit_s: float, /) -> Rows:
         self.inside += 1
         self.most_inside = max(self.most_inside, self.inside)
-        self.asked.append("gpu" if over is None else question)
+        self.queries.append("gpu" if over is None else question)
         self.entered.set()
         try:
             assert self.leave.wait(10)
@@ -212,104 +212,104 @@ def source(door: Door, clock: Clock, **pace: float) -> PrometheusSource:
 async def test_a_value_is_as_old_as_its_sample_and_expires() -> None:
     door, clock = Door(), Clock()
     door.does = lambda: rows(UTIL, "30", age_s=12)
-    asked = source(door, clock)
-    assert asked.gpu("ns", "m") is None
-    assert await asked.poll() == 10
-    found = asked.gpu("ns", "m")
-    assert found is not None
-    assert (found.value, found.at, found.source, found.metric) == (30, 88, "prometheus", UTIL)
+    prometheus = source(door, clock)
+    assert prometheus.gpu("ns", "m") is None
+    assert await prometheus.poll() == 10
+    gpu = prometheus.gpu("ns", "m")
+    assert gpu is not None
+    assert (gpu.value, gpu.at, gpu.source, gpu.metric) == (30, 88, "prometheus", UTIL)
     clock.now += MAX_AGE_S - 12
-    assert asked.gpu("ns", "m") is not None
+    assert prometheus.gpu("ns", "m") is not None
     clock.now += 0.1
-    assert asked.gpu("ns", "m") is None
+    assert prometheus.gpu("ns", "m") is None
 
 
 async def test_pauses_grow_while_it_fails_differ_and_are_short_again_afterwards() -> None:
     door, clock = Door(), Clock()
-    asked = source(door, clock)
+    prometheus = source(door, clock)
     door.does = failing(PrometheusUnavailable("nobody there"))
-    pauses = [await asked.poll() for _ in range(40)]
+    pauses = [await prometheus.poll() for _ in range(40)]
     assert 7.5 <= pauses[0] <= 12.5
     assert 15 <= pauses[1] <= 25
     assert all(45 <= pause_s <= 75 for pause_s in pauses[3:])
     assert len(set(pauses)) > 20
     door.does = list
-    assert await asked.poll() == 10
+    assert await prometheus.poll() == 10
 
 
 async def test_the_log_has_one_line_for_failure_and_one_for_recovery(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     door, clock = Door(), Clock()
-    asked = source(door, clock)
+    prometheus = source(door, clock)
     door.does = failing(PrometheusUnavailable("nobody there"))
     for _ in range(3):
-        await asked.poll()
+        await prometheus.poll()
     door.does = list
     for _ in range(3):
-        await asked.poll()
-    said = [record.message for record in caplog.records]
-    assert said == ["nobody there", "Prometheus at http://prometheus.monitoring:9090 responds again"]
+        await prometheus.poll()
+    messages = [record.message for record in caplog.records]
+    assert messages == ["nobody there", "Prometheus at http://prometheus.monitoring:9090 responds again"]
 
 
 async def test_a_history_is_refused_at_once_while_prometheus_is_down() -> None:
     door, clock = Door(), Clock()
-    asked = source(door, clock)
+    prometheus = source(door, clock)
     door.does = failing(PrometheusUnavailable("nobody there"))
-    await asked.poll()
+    await prometheus.poll()
     with pytest.raises(PrometheusUnavailable, match="nobody there"):
-        await asked.history("ns", "m")
-    assert door.asked == ["gpu"]
+        await prometheus.history("ns", "m")
+    assert door.queries == ["gpu"]
 
 
 async def test_a_refused_gpu_query_does_not_stop_histories() -> None:
     door, clock = Door(), Clock()
-    asked = source(door, clock)
+    prometheus = source(door, clock)
     door.does = failing(PrometheusError("bad query"))
-    await asked.poll()
+    await prometheus.poll()
     door.does = lambda: [{"metric": {}, "values": [[NOW // BIN_S * BIN_S, "2.5"]]}]
-    history = await asked.history("ns", "m")
+    history = await prometheus.history("ns", "m")
     assert history is not None
     assert history.bins == (2.5,)
 
 
 async def test_requests_run_one_by_one_and_gpus_do_not_wait_for_histories() -> None:
     door, clock = Door(), Clock()
-    asked = source(door, clock)
+    prometheus = source(door, clock)
     door.leave.clear()
-    histories = [asyncio.create_task(asked.history("ns", f"m{index}")) for index in range(20)]
+    histories = [asyncio.create_task(prometheus.history("ns", f"m{index}")) for index in range(20)]
     await asyncio.to_thread(door.entered.wait, 10)
-    poll = asyncio.create_task(asked.poll())
+    poll = asyncio.create_task(prometheus.poll())
     await asyncio.sleep(0)
     door.leave.set()
     assert await asyncio.gather(*histories) == [None] * 20
     await poll
     assert door.most_inside == 1
-    assert door.asked.index("gpu") <= 2
+    assert door.queries.index("gpu") <= 2
 
 
 async def test_an_endless_answer_fails_the_poll_and_no_query_runs_beside_it() -> None:
     door, clock = Door(), Clock()
-    asked = source(door, clock, timeout_s=0.02)
+    prometheus = source(door, clock, timeout_s=0.02)
     door.leave.clear()
-    await asked.poll()
-    assert "no response within 0.02 s" in asked.status()
-    await asked.poll()
-    assert door.asked == ["gpu"]
+    await prometheus.poll()
+    assert "no response within 0.02 s" in prometheus.status()
+    await prometheus.poll()
+    assert door.queries == ["gpu"]
     door.leave.set()
     async with asyncio.timeout(10):
-        while "GPU utilisation of 0 pods" not in asked.status():
-            await asked.poll()
+        while "GPU utilisation of 0 pods" not in prometheus.status():
+            await prometheus.poll()
     assert door.most_inside == 1
 
 
 async def test_a_cancelled_history_request_does_no_harm_to_the_next_poll() -> None:
     door, clock = Door(), Clock()
-    asked = source(door, clock)
+    prometheus = source(door, clock)
     door.leave.clear()
-    waiting = asyncio.create_task(asked.history("ns", "m"))
+    waiting = asyncio.create_task(prometheus.history("ns", "m"))
     await asyncio.to_thread(door.entered.wait, 10)
     waiting.cancel()
-    poll = asyncio.create_task(asked.poll())
+    poll = asyncio.create_task(prometheus.poll())
     await asyncio.sleep(0)
     door.leave.set()
     assert await poll == 10
@@ -320,19 +320,19 @@ async def test_a_cancelled_history_request_does_no_harm_to_the_next_poll() -> No
 async def test_an_answer_of_another_kind_is_a_failure_that_names_the_question(nonsense: Any) -> None:
     door, clock = Door(), Clock()
     door.does = lambda: nonsense
-    asked = source(door, clock)
-    await asked.poll()
-    assert "the response can't be used" in asked.status()
-    assert "Query: label_replace(" in asked.status()
+    prometheus = source(door, clock)
+    await prometheus.poll()
+    assert "the response can't be used" in prometheus.status()
+    assert "Query: label_replace(" in prometheus.status()
 
 
 async def test_a_fault_of_ours_does_not_end_the_polls() -> None:
     door, clock = Door(), Clock()
     door.does = failing(ZeroDivisionError("a fault"))
-    asked = source(door, clock)
-    assert await asked.poll() > 7
-    assert "ZeroDivisionError, see the log" in asked.status()
-    assert asked.requests.labels("gpu", "failed")._value.get() == 1
+    prometheus = source(door, clock)
+    assert await prometheus.poll() > 7
+    assert "ZeroDivisionError, see the log" in prometheus.status()
+    assert prometheus.requests.labels("gpu", "failed")._value.get() == 1
 
 
 @pytest.mark.parametrize(

@@ -169,11 +169,11 @@ def test_measured_batch_times_are_the_line_before_any_traffic() -> None:
 def test_measured_batch_times_are_forgotten_after_100_batches(factor: float) -> None:
     wrong = Capacity().with_measured({rows: factor * seconds for rows, seconds in MEASURED.items()})
     half, table = served(wrong, 50)
-    whole, _ = served(half, 50, table)
+    full, _ = served(half, 50, table)
     assert half.measured_weight == pytest.approx(10.0)
-    assert whole.measured_weight == 0
-    assert whole.line is not None
-    assert whole.line.seconds(8) == pytest.approx(0.128, rel=0.01)
+    assert full.measured_weight == 0
+    assert full.line is not None
+    assert full.line.seconds(8) == pytest.approx(0.128, rel=0.01)
 
 
 def test_withdrawn_batch_times_leave_what_traffic_showed() -> None:

@@ -13,10 +13,10 @@ QUIET_S = 30
 
 def arrivals(*, quiet_s: int, each_s: int, for_s: int) -> ArrivalRate:
     """Return samples of each second: none for `quiet_s`, then `each_s` requests in each second."""
-    made = ArrivalRate()
+    arrival_rate = ArrivalRate()
     for second in range(quiet_s + for_s + 1):
-        made = made.with_sample(float(second), float(each_s * max(second - quiet_s, 0)), block_s=1.0)
-    return made
+        arrival_rate = arrival_rate.with_sample(float(second), float(each_s * max(second - quiet_s, 0)), block_s=1.0)
+    return arrival_rate
 
 
 @pytest.mark.parametrize(
@@ -28,20 +28,22 @@ def arrivals(*, quiet_s: int, each_s: int, for_s: int) -> ArrivalRate:
     ids=["3 requests", "4 requests", "9 requests", "first second", "second one", "third one", "20 seconds"],
 )
 def test_opening_rate_is_up_to_one_standard_error_below_the_mean(each_s: int, for_s: int, errors: float) -> None:
-    made = arrivals(quiet_s=QUIET_S, each_s=each_s, for_s=for_s)
-    assert made.opening() == pytest.approx((each_s * for_s - errors * math.sqrt(made.spread.doubt)) / for_s)
+    arrival_rate = arrivals(quiet_s=QUIET_S, each_s=each_s, for_s=for_s)
+    assert arrival_rate.opening() == pytest.approx(
+        (each_s * for_s - errors * math.sqrt(arrival_rate.spread.doubt)) / for_s
+    )
 
 
 def test_opening_rate_is_above_the_proven_rate_of_the_first_seconds() -> None:
-    made = arrivals(quiet_s=QUIET_S, each_s=8, for_s=3)
-    opening, rate = made.opening(), made.rate()
+    arrival_rate = arrivals(quiet_s=QUIET_S, each_s=8, for_s=3)
+    opening, rate = arrival_rate.opening(), arrival_rate.rate()
     assert opening is not None
     assert rate is not None
     assert opening > 2 * rate
 
 
 @pytest.mark.parametrize(
-    "made",
+    "arrival_rate",
     [
         ArrivalRate(),
         arrivals(quiet_s=QUIET_S, each_s=0, for_s=3),
@@ -51,5 +53,5 @@ def test_opening_rate_is_above_the_proven_rate_of_the_first_seconds() -> None:
     ],
     ids=["no sample", "no request", "no idle time before", "a minute later", "minutes later"],
 )
-def test_opening_rate_is_unknown_without_a_first_request_in_the_last_minute(made: ArrivalRate) -> None:
-    assert made.opening() is None
+def test_opening_rate_is_unknown_without_a_first_request_in_the_last_minute(arrival_rate: ArrivalRate) -> None:
+    assert arrival_rate.opening() is None

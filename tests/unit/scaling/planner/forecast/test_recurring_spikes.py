@@ -43,9 +43,9 @@ class Run:
         self.standing: list[tuple[float, Expected]] = []
         for at, rate in zip(times.tolist(), self.rates.tolist(), strict=True):
             self.memory = self.memory.observed(at, rate)
-            found = expected(self.memory, at, LEAD_S)
-            if found is not None:
-                self.standing.append((at, found))
+            spike = expected(self.memory, at, LEAD_S)
+            if spike is not None:
+                self.standing.append((at, spike))
 
     @property
     def share(self) -> float:
@@ -54,11 +54,11 @@ class Run:
 
 def test_a_third_spike_is_expected_at_the_last_onset_plus_the_interval() -> None:
     run = Run([600, 1800], until=2900)
-    first, found = run.standing[0]
+    first, spike = run.standing[0]
     assert first == pytest.approx(3000 - LEAD_S - 24, abs=10)
-    assert found.begin < 3000 < found.end
-    assert found.rate == pytest.approx(400, rel=0.05)
-    assert found.end - found.begin == pytest.approx(60 + 2 * 24, abs=10)
+    assert spike.begin < 3000 < spike.end
+    assert spike.rate == pytest.approx(400, rel=0.05)
+    assert spike.end - spike.begin == pytest.approx(60 + 2 * 24, abs=10)
 
 
 def test_the_next_spike_may_reach_the_highest_of_the_last_five() -> None:
@@ -80,37 +80,37 @@ def test_a_spike_every_twenty_minutes_is_known_from_the_third_on() -> None:
     assert [spike.onset for spike in run.memory.spikes] == pytest.approx(onsets, abs=2)
     assert [spike.length_s for spike in run.memory.spikes] == pytest.approx([60] * 9, abs=4)
     for onset in onsets[2:]:
-        ahead = [at for at, found in run.standing if found.begin <= onset <= found.end and onset - 120 < at < onset]
+        ahead = [at for at, spike in run.standing if spike.begin <= onset <= spike.end and onset - 120 < at < onset]
         assert len(ahead) == pytest.approx(60, abs=1)
     assert run.share < (LEAD_S + 60 + 3 * 24) / 1200
 
 
 def test_the_source_is_described_in_words() -> None:
     run = Run([600, 1800, 3000], until=4138)
-    found = expected(run.memory, 4138, LEAD_S)
-    assert found is not None
-    assert found.source == f"a spike of about {found.rate:.0f} req/s every 1,200 s, seen 3 times, next in 62 s"
+    spike = expected(run.memory, 4138, LEAD_S)
+    assert spike is not None
+    assert spike.source == f"a spike of about {spike.rate:.0f} req/s every 1,200 s, seen 3 times, next in 62 s"
 
 
 def test_the_rest_of_an_expected_spike_is_expected_during_it() -> None:
     run = Run([600, 1800, 3000], until=3030)
-    found = expected(run.memory, 3030, 10)
-    assert found is not None
-    assert (found.begin, found.end) == pytest.approx((3000, 3060), abs=4)
+    spike = expected(run.memory, 3030, 10)
+    assert spike is not None
+    assert (spike.begin, spike.end) == pytest.approx((3000, 3060), abs=4)
 
 
 def ends(lengths_s: Iterable[float]) -> list[float]:
     """When spikes of 400 req/s every 1,200 s ended as one of a row, as far as said."""
-    lengths, memory, found = list(lengths_s), SpikeMemory(at=0.0), []
+    lengths, memory, ended_at = list(lengths_s), SpikeMemory(at=0.0), []
     for second in range(2, 1200 * (len(lengths) + 1), 2):
         number, into = divmod(second - 600, 1200)
         rate = 400.0 if 0 <= number < len(lengths) and 0 < into <= lengths[number] else 20.0
         before, memory = memory, memory.observed(float(second), rate)
         if ended(before, memory):
-            found.append(float(second))
+            ended_at.append(float(second))
             assert since_end(memory, second + 1.0) is not None
     assert since_end(memory, second + 3600.0) is None
-    return found
+    return ended_at
 
 
 def test_the_end_of_a_spike_counts_from_the_third_on() -> None:

@@ -70,10 +70,10 @@ def ahead(known: History, minutes: float = 15) -> Forecast | None:
 def test_the_morning_rise_of_a_daily_wave_is_expected(lead: int) -> None:
     known = waves(5.9)
     begin = (known.open + lead - 1) * BIN_S
-    found = forecast(known, begin, begin + 1)
-    assert found is not None
-    assert found.rate == pytest.approx(wave(known.open + lead - 1), rel=0.02)
-    assert found.error < 0.9 * found.unseasonal_error
+    prediction = forecast(known, begin, begin + 1)
+    assert prediction is not None
+    assert prediction.rate == pytest.approx(wave(known.open + lead - 1), rel=0.02)
+    assert prediction.error < 0.9 * prediction.unseasonal_error
 
 
 def test_the_highest_bin_that_the_window_touches_counts() -> None:
@@ -96,9 +96,9 @@ def test_a_window_beyond_what_is_forecast_has_none() -> None:
 
 def test_the_opening_of_an_office_is_expected_before_the_first_request() -> None:
     known = history(poisson(office, 4 * DAY + 96))
-    found = ahead(known, 1)
-    assert found is not None
-    assert found.rate > 100
+    prediction = ahead(known, 1)
+    assert prediction is not None
+    assert prediction.rate > 100
 
 
 def test_a_weekend_is_known_by_the_week() -> None:
@@ -145,24 +145,24 @@ def test_bursts_on_a_wave_are_not_expected_again() -> None:
     generator = rng(5)
     means = [mean + (500 if generator.random() < 0.02 else 0) for mean in poisson(wave, 6 * DAY)]
     means[4 * DAY + 72 : 4 * DAY + 75] = [2000.0] * 3
-    found = ahead(history(means[: 5 * DAY + 71]))
-    assert found is not None
-    assert found.rate < 330
+    prediction = ahead(history(means[: 5 * DAY + 71]))
+    assert prediction is not None
+    assert prediction.rate < 330
 
 
 def test_gaps_do_no_harm() -> None:
     generator = rng(6)
     means = [None if generator.random() < 0.1 else mean for mean in poisson(wave, 6 * DAY)]
     means[4 * DAY : 4 * DAY + 40] = [None] * 40
-    found = ahead(history(means))
-    assert found is not None
-    assert found.rate == pytest.approx(wave(3), rel=0.05)
+    prediction = ahead(history(means))
+    assert prediction is not None
+    assert prediction.rate == pytest.approx(wave(3), rel=0.05)
 
 
 def test_a_level_that_has_doubled_moves_the_forecast() -> None:
     means = poisson(lambda index: wave(index) * (2 if index >= 5 * DAY - 12 else 1), 5 * DAY)
-    found = ahead(history(means))
-    assert found is None or found.rate == pytest.approx(2 * wave(3), rel=0.1)
+    prediction = ahead(history(means))
+    assert prediction is None or prediction.rate == pytest.approx(2 * wave(3), rel=0.1)
 
 
 def test_a_season_that_has_gone_is_not_expected_for_long() -> None:
@@ -170,8 +170,8 @@ def test_a_season_that_has_gone_is_not_expected_for_long() -> None:
     known = history(means[: 5 * DAY + 4])
     for index in range(5 * DAY + 4, 6 * DAY):
         known = next_bin(known, means[index])
-        found = ahead(known)
-        assert found is None or found.rate < 60
+        prediction = ahead(known)
+        assert prediction is None or prediction.rate < 60
 
 
 def test_ticks_make_the_same_bins_as_means() -> None:
@@ -210,8 +210,8 @@ def test_unobserved_bins_are_unknown_and_not_zero(gap: int) -> None:
     assert later.bins == (*known.bins, *[None] * gap)
     assert later.open == known.open + gap
     assert ahead(later) is None or gap == 1
-    whole = History.of(later.bins, end=later.open * BIN_S)
-    assert (later.fit.day, later.fit.rows[0][:3]) == (whole.fit.day, whole.fit.rows[0][:3])
+    rebuilt = History.of(later.bins, end=later.open * BIN_S)
+    assert (later.fit.day, later.fit.rows[0][:3]) == (rebuilt.fit.day, rebuilt.fit.rows[0][:3])
 
 
 def test_a_gap_longer_than_the_history_leaves_nothing() -> None:
@@ -241,16 +241,16 @@ def test_a_clock_that_went_far_back_begins_a_new_history() -> None:
 def test_the_history_keeps_at_most_fifteen_days() -> None:
     known = history([1.0] * (MAX_BINS + 3))
     assert len(known.bins) == MAX_BINS
-    one_more = known.with_sample(known.open * BIN_S + 200, requests=200, seconds=200)
-    assert len(one_more.with_sample(known.open * BIN_S + 301, requests=1, seconds=1).bins) == MAX_BINS
+    extended = known.with_sample(known.open * BIN_S + 200, requests=200, seconds=200)
+    assert len(extended.with_sample(known.open * BIN_S + 301, requests=1, seconds=1).bins) == MAX_BINS
 
 
 @draws(2)
 @given(st.lists(st.one_of(st.none(), st.floats(0, 1e9)), max_size=40), st.floats(-1e9, 1e9), st.floats(0, 1e5))
 def test_a_forecast_is_never_negative_nor_an_error(means: list[float | None], begin: float, span: float) -> None:
     known = History.of(means * 12, end=12 * len(means) * BIN_S)
-    found = forecast(known, begin, begin + span)
-    assert found is None or 0 <= found.rate < math.inf
+    prediction = forecast(known, begin, begin + span)
+    assert prediction is None or 0 <= prediction.rate < math.inf
 
 
 def test_the_history_survives_json() -> None:
@@ -275,5 +275,5 @@ def test_a_packed_history_of_another_shape_is_refused() -> None:
 
 
 def test_a_forecast_describes_itself() -> None:
-    said = Forecast(412.3, "day", 12.0, 31.0).describe()
-    assert said == '412.3 req/s expected by the day (off by 12 on average; "as it is now" is off by 31)'
+    description = Forecast(412.3, "day", 12.0, 31.0).describe()
+    assert description == '412.3 req/s expected by the day (off by 12 on average; "as it is now" is off by 31)'
