@@ -81,11 +81,11 @@ def filled(cluster: Cluster, directory: Path) -> Iterator[Fleet]:
             until(
                 lambda operator=operator: operator.metrics().get("halcyon_model_deployments"),  # type: ignore[misc]
                 lambda count: (count or 0) >= MODELS,
-                what=f"{operator.name} knows the fleet",
+                goal=f"{operator.name} knows the fleet",
                 limit_s=60,
                 context=operator.tail,
             )
-        until(lambda: shows.logged("serving the dashboard"), bool, what="the dashboard is served", context=shows.tail)
+        until(lambda: shows.logged("serving the dashboard"), bool, goal="the dashboard is served", context=shows.tail)
         yield Fleet(cluster, shows, plain)
         assert not shows.complaints(), shows.complaints()
     finally:

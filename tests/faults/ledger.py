@@ -85,7 +85,7 @@ class Ledger:
             listed = until(
                 lambda kind=kind: self._listed(kind, objects_by_namespace),  # type: ignore[misc]
                 lambda listed, kind=kind: self._has_seen(kind, listed),  # type: ignore[misc]
-                what=f"the watch of {kind.plural} has caught up",
+                goal=f"the watch of {kind.plural} has caught up",
             )
             for namespace, objects in listed.items():
                 objects_by_namespace[namespace] += [

@@ -104,7 +104,7 @@ class Site:
         space.make()
         self.spaces.append(space)
         path = f"/api/v1/namespaces/{space.namespace}"
-        until(lambda: self.api.exists(f"{path}/serviceaccounts/default"), bool, what="the namespace is ready")
+        until(lambda: self.api.exists(f"{path}/serviceaccounts/default"), bool, goal="the namespace is ready")
         for plural, body in _FOREIGN:
             self.api.create(f"{path}/{plural}", body)
         self.foreign[space.namespace] = self._versions(space)

@@ -44,7 +44,7 @@ def uninstall(cluster: Cluster) -> None:
         until(
             lambda plural=plural: cluster.api.call("GET", f"/apis/gateway.networking.k8s.io/v1/{plural}").status,  # type: ignore[misc]
             lambda status: status == 404,
-            what=f"the API server serves no {plural}",
+            goal=f"the API server serves no {plural}",
         )
 
 
@@ -57,5 +57,5 @@ def install(cluster: Cluster) -> None:
         until(
             lambda plural=plural: cluster.api.call("GET", f"/apis/gateway.networking.k8s.io/v1/{plural}").status,  # type: ignore[misc]
             lambda status: status == 200,
-            what=f"the API server serves {plural}",
+            goal=f"the API server serves {plural}",
         )

@@ -58,7 +58,7 @@ def gpus_of_a_namespace(scene: HostileNamespace) -> list[str]:
     with ThreadPoolExecutor(len(names)) as pool:
         list(pool.map(lambda name: scene.space.apply(model(name, requested)), names))
     conditions = {
-        name: until(lambda name=name: scene.space.condition("Accepted", name), any, what=f"{name} is looked at")  # type: ignore[misc]
+        name: until(lambda name=name: scene.space.condition("Accepted", name), any, goal=f"{name} is looked at")  # type: ignore[misc]
         for name in names
     }
     accepted = [name for name in names if conditions[name][0] == "True"]
@@ -79,7 +79,7 @@ def gpus_of_a_namespace(scene: HostileNamespace) -> list[str]:
     later = until(
         lambda: [name for name in refused if scene.space.condition("Accepted", name)[0] == "True"],
         bool,
-        what="one that was refused is accepted",
+        goal="one that was refused is accepted",
     )
     return escaped + ([] if len(later) == 1 else [f"{later} were accepted"])
 
@@ -182,7 +182,7 @@ def spoofed_owner(scene: HostileNamespace) -> list[str]:
     until(
         lambda: scene.space.must(kinds.CONFIG_MAP, "r47-balancer")["data"]["accepted.json"],
         lambda text: text == kept,
-        what="the accepted spec is there again",
+        goal="the accepted spec is there again",
         limit_s=20,
     )
     service, servers = scene.space.must(kinds.SERVICE, "r47"), scene.space.must(kinds.DEPLOYMENT, "r47-a")
@@ -211,7 +211,7 @@ def own_status(scene: HostileNamespace) -> list[str]:
     path = kinds.MODEL_DEPLOYMENT.path(scene.space.namespace, "r49", "status")
     answer = scene.space.api.call("PATCH", path, {"status": claimed}, content_type=MERGE)
     assert answer.status == 200, answer
-    until(lambda: scene.space.status("r49").get("pods"), lambda r: r == before, what="the status is right", limit_s=20)
+    until(lambda: scene.space.status("r49").get("pods"), lambda r: r == before, goal="the status is right", limit_s=20)
     return [] if scene.space.replicas("r49") == 1 else ["the servers follow the status"]
 
 
@@ -273,9 +273,9 @@ def quota(scene: HostileNamespace) -> list[str]:
 
     changes = itertools.count(100)
     ask()
-    until(used, lambda usage: usage == "0", what="the quota counts models", limit_s=60, every_s=0.5)
+    until(used, lambda usage: usage == "0", goal="the quota counts models", limit_s=60, every_s=0.5)
     answers = [create(0), create(1)]
-    until(used, lambda usage: usage == "2", what="the quota has counted both", limit_s=60, every_s=0.5)
+    until(used, lambda usage: usage == "2", goal="the quota has counted both", limit_s=60, every_s=0.5)
     answers += [create(2), create(3)]
     space.end()
     return [] if answers == [201, 201, 403, 403] else [f"the quota of 2 let in {answers}"]
@@ -289,14 +289,14 @@ def namespace_that_ends(scene: HostileNamespace) -> list[str]:
     until(
         lambda: space.api.call("GET", NAMESPACE.path(name=space.namespace)).body,
         lambda body: (body or {}).get("status", {}).get("phase") == "Terminating",
-        what="the namespace ends",
+        goal="the namespace ends",
     )
     late = space.api.call("POST", kinds.MODEL_DEPLOYMENT.path(space.namespace), model("r67-late", spec()))
     space.merge(kinds.MODEL_DEPLOYMENT, "r67", {"metadata": {"finalizers": None}})
     until(
         lambda: space.api.call("GET", NAMESPACE.path(name=space.namespace)).status,
         lambda status: status == 404,
-        what="the namespace is gone",
+        goal="the namespace is gone",
         limit_s=60,
     )
     return [] if late.status == 403 else [f"a model in a namespace that ends: {late.status}"]

@@ -49,7 +49,7 @@ class HostileNamespace:
         for name in names:
             self.space.api.call("DELETE", kinds.MODEL_DEPLOYMENT.path(self.space.namespace, name))
         until(
-            lambda: [self.of(name) for name in names], lambda left: not any(left), what=f"{names} are gone", limit_s=30
+            lambda: [self.of(name) for name in names], lambda left: not any(left), goal=f"{names} are gone", limit_s=30
         )
 
     def of(self, name: str) -> list[Object]:
@@ -104,7 +104,7 @@ def prepared(server: Api, name: str) -> Space:
     space = Space(server, name)
     space.make()
     path = f"/api/v1/namespaces/{name}/serviceaccounts/default"
-    until(lambda: server.exists(path), bool, what=f"namespace {name} has its service account")
+    until(lambda: server.exists(path), bool, goal=f"namespace {name} has its service account")
     space.apply(files())
     return space
 

@@ -51,7 +51,7 @@ def install(cluster: Cluster) -> str:
     until(
         lambda: api.call("GET", "/apis/serving.halcyon.dev/v1alpha1/modeldeployments").status,
         lambda status: status == 200,
-        what="the API server serves ModelDeployments",
+        goal="the API server serves ModelDeployments",
     )
     namespace = f"halcyon-{uuid.uuid4().hex[:8]}"
     api.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
@@ -137,14 +137,14 @@ class Operator:
         until(
             lambda: self.logged("started as the leader"),
             bool,
-            what=f"{self.name} works",
+            goal=f"{self.name} works",
             limit_s=limit_s,
             context=self.tail,
         )
 
     def wait_ready(self, limit_s: float = 20.0) -> None:
         """Wait until /readyz succeeds."""
-        until(lambda: self.fetch("/readyz"), bool, what=f"{self.name} is ready", limit_s=limit_s, context=self.tail)
+        until(lambda: self.fetch("/readyz"), bool, goal=f"{self.name} is ready", limit_s=limit_s, context=self.tail)
 
     def fetch(self, path: str) -> str:
         """Return the response of its plain HTTP port; empty if there is none, or an error."""

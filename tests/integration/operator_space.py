@@ -147,7 +147,7 @@ class Space:
         return until(
             lambda: self.condition(type_name, name),
             lambda c: c[0] == status and reason in {None, c[1]},
-            what=f"{type_name}={status} {reason or ''} of {self.namespace}/{name}",
+            goal=f"{type_name}={status} {reason or ''} of {self.namespace}/{name}",
             limit_s=limit_s,
         )[2]
 
@@ -173,7 +173,7 @@ class Space:
         until(
             lambda: self.settled(name),
             bool,
-            what=f"{name} is served",
+            goal=f"{name} is served",
             limit_s=limit_s,
             context=lambda: str(self.status(name)),
         )

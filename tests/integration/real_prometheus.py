@@ -115,7 +115,7 @@ class Prometheus:
             command.append(f"--web.config.file={self.directory}/web.yml")
         with (self.directory / "log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-        until(self._ready, bool, what="Prometheus is ready", limit_s=20, context=self.log_tail)
+        until(self._ready, bool, goal="Prometheus is ready", limit_s=20, context=self.log_tail)
 
     def _ready(self) -> bool:
         assert self._process is not None

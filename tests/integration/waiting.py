@@ -15,7 +15,7 @@ def until(
     look: Callable[[], T],
     good: Callable[[T], object],
     *,
-    what: str,
+    goal: str,
     limit_s: float = 15.0,
     every_s: float = 0.05,
     context: Callable[[], str] = str,
@@ -25,7 +25,7 @@ def until(
     Args:
         look: reads the value.
         good: returns True for the expected value.
-        what: description for the failure message.
+        goal: description for the failure message.
         limit_s: time limit on an idle machine, in seconds.
         every_s: polling interval in seconds.
         context: returns further text for the failure message.
@@ -38,7 +38,7 @@ def until(
     deadline = time.monotonic() + limit_s
     while not good(value := look()):
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {limit_s:g} s: {what}; last seen: {value!r}\n{context()}")
+            raise AssertionError(f"not within {limit_s:g} s: {goal}; last seen: {value!r}\n{context()}")
         time.sleep(every_s)
     return value
 
@@ -54,7 +54,7 @@ def rested(look: Callable[[], T], *, for_s: float, every_s: float = 0.1) -> T:
 
 
 def always(
-    look: Callable[[], T], good: Callable[[T], object], *, what: str, for_s: float, every_s: float = 0.2
+    look: Callable[[], T], good: Callable[[T], object], *, goal: str, for_s: float, every_s: float = 0.2
 ) -> None:
     """Check that the condition holds for `for_s` seconds, for events that must not happen.
 
@@ -64,5 +64,5 @@ def always(
     end = time.monotonic() + for_s
     while time.monotonic() < end:
         value = look()
-        assert good(value), f"{what}: {value!r}"
+        assert good(value), f"{goal}: {value!r}"
         time.sleep(every_s)

@@ -81,7 +81,7 @@ def explained(kubectl: Kubectl) -> str:
 @pytest.mark.usefixtures("api")
 def test_a_field_is_explained(kubectl: Kubectl) -> None:
     # The aggregator reads what is served once a second.
-    text = until(lambda: explained(kubectl), bool, what="kubectl knows the field")
+    text = until(lambda: explained(kubectl), bool, goal="kubectl knows the field")
 
     assert "Target number of queued requests per replica" in text
     assert "<integer>" in text

@@ -90,7 +90,7 @@ def set_schema(cluster: Cluster, schema: Object) -> None:
     assert answer.status == 200, answer
     expected = 422 if "properties" in schema["openAPIV3Schema"]["properties"]["spec"] else 201
     with closing(Connection(cluster)) as api:
-        until(lambda: api.try_spec({}), lambda answer: answer.status == expected, what=f"an empty spec is a {expected}")
+        until(lambda: api.try_spec({}), lambda answer: answer.status == expected, goal=f"an empty spec is a {expected}")
 
 
 @dataclass
@@ -177,7 +177,7 @@ class Phase:
             until(
                 lambda: self.space.status(name).get("observedGeneration"),
                 lambda seen: seen == generation,
-                what=f"the operator has looked at {attempt.off}",
+                goal=f"the operator has looked at {attempt.off}",
             )
             verdict, _, message = self.space.condition("Accepted", name)
             assert (verdict, attempt.off in message) == ("False", True), message
@@ -235,7 +235,7 @@ def admitting(phase: Phase) -> Iterator[None]:
                 until(
                     lambda namespace=namespace: api.try_spec(too_many, namespace=namespace).status,  # type: ignore[misc]  # a default
                     lambda status: status == 403,
-                    what=f"the policy is held in {namespace}",
+                    goal=f"the policy is held in {namespace}",
                 )
             yield
         finally:
@@ -249,7 +249,7 @@ def remove(phase: Phase) -> None:
     for space in spaces:
         assert space.api.call("DELETE", kinds.MODEL_DEPLOYMENT.path(space.namespace)).status == 200
     for space in spaces:
-        until(lambda space=space: space.every(kinds.MODEL_DEPLOYMENT), lambda left: not left, what="all are gone")  # type: ignore[misc]  # a default
+        until(lambda space=space: space.every(kinds.MODEL_DEPLOYMENT), lambda left: not left, goal="all are gone")  # type: ignore[misc]  # a default
         space.end()
 
 

@@ -51,7 +51,7 @@ def test_a_model_serves_again_after_a_restore_with_other_uids(space: Space) -> N
     before, saved = space.must(kinds.MODEL_DEPLOYMENT, "m"), backup(space)
     revision = space.status()["revision"]["current"]
     space.delete(kinds.MODEL_DEPLOYMENT, "m")
-    until(space.children, lambda children: not children, what="all objects of the model are deleted", limit_s=60)
+    until(space.children, lambda children: not children, goal="all objects of the model are deleted", limit_s=60)
 
     restore(space, saved)
     uid = space.must(kinds.MODEL_DEPLOYMENT, "m")["metadata"]["uid"]
@@ -60,7 +60,7 @@ def test_a_model_serves_again_after_a_restore_with_other_uids(space: Space) -> N
     until(
         lambda: [key for key, obj in space.children().items() if owner(obj) != [uid]],
         lambda foreign: not foreign,
-        what="every object belongs to the restored model",
+        goal="every object belongs to the restored model",
         limit_s=60,
     )
 
@@ -74,6 +74,6 @@ def test_a_model_serves_again_after_a_restore_with_other_uids(space: Space) -> N
     }
     # It follows changes of its spec and of its replicas as before.
     space.merge(kinds.MODEL_DEPLOYMENT, "m", {"spec": {"scaling": {"mode": "Paused"}, "replicas": 3}})
-    until(space.replicas, lambda count: count == 3, what="the Deployment has 3 replicas", limit_s=30)
+    until(space.replicas, lambda count: count == 3, goal="the Deployment has 3 replicas", limit_s=30)
     space.wait_settled(limit_s=60)
     assert backup(space)[-1][1]["status"]["replicas"] == 3

@@ -55,7 +55,7 @@ def api(cluster: Cluster) -> Iterator[Connection]:
     with closing(Connection(cluster)) as connection:
         answer = connection.apply(CRD, crd.build(), fieldValidation="Strict")
         assert answer.status in {200, 201}, answer.message
-        until(lambda: connection.try_spec(document()).status, lambda s: s == 201, what="ModelDeployments are served")
+        until(lambda: connection.try_spec(document()).status, lambda s: s == 201, goal="ModelDeployments are served")
         yield connection
 
 
@@ -77,7 +77,7 @@ class Site:
         until(
             lambda: self.api.try_spec(TOO_MANY, namespace=self.namespace),
             lambda answer: answer.status == 403,
-            what=f"the policy of {self.namespace} is held",
+            goal=f"the policy of {self.namespace} is held",
         )
 
     def subject(self, spec: Document) -> PolicySubject:
@@ -106,7 +106,7 @@ def test_the_api_server_finds_nothing_wrong_with_the_policies_themselves(strict:
             status = until(
                 lambda kind=kind, name=name: api.send("GET", kind.path(name=name)).body.get("status") or {},  # type: ignore[misc]  # defaults
                 lambda status: status.get("observedGeneration"),
-                what=f"{name} was checked",
+                goal=f"{name} was checked",
             )
             assert (status.get("typeChecking") or {}).get("expressionWarnings", []) == []
 
@@ -131,7 +131,7 @@ def test_each_limit_has_the_operators_message_at_admission(api: Connection, sing
         until(
             lambda: api.try_spec(bad, namespace=site.namespace).warnings,
             lambda reported: any(message in text for text in reported),
-            what="the warning is given",
+            goal="the warning is given",
         )
         assert answer.status == 201
     else:

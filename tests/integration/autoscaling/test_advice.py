@@ -104,7 +104,7 @@ async def test_advice_is_in_the_status_over_a_restart_until_it_is_followed(opera
     space.serve(scaling=scaling, batching=batching, traffic={"balancerReplicas": 1})
     async with DelayedLoad(operator, space) as load:
         load.rate = 40
-        (entry,) = await reached(lambda: advice(space), bool, what="the delay is advised away", limit_s=40)
+        (entry,) = await reached(lambda: advice(space), bool, goal="the delay is advised away", limit_s=40)
         assert (entry["rule"], entry["field"]) == ("DelayOnlyCosts", "spec.batching.maxQueueDelay")
         assert (entry["currentValue"], entry["value"]) == ("50ms", "0us")
         assert entry["evidence"].startswith("a request waits 42 ms in Triton's queue, batches have 1.8 rows")
@@ -114,7 +114,7 @@ async def test_advice_is_in_the_status_over_a_restart_until_it_is_followed(opera
             always,
             lambda: advice(space),
             lambda entries: entries == [entry],
-            what="it stays as it was written",
+            goal="it stays as it was written",
             for_s=5,
         )
     # Without its agent, the model has no signals: the next process keeps the advice.
@@ -123,12 +123,12 @@ async def test_advice_is_in_the_status_over_a_restart_until_it_is_followed(opera
     await asyncio.to_thread(operator.wait_leading)
     space.merge(kinds.MODEL_DEPLOYMENT, "m", {"metadata": {"annotations": {"team/note": "written"}}})
     await asyncio.to_thread(
-        always, lambda: advice(space), lambda entries: entries == [entry], what="the advice stays", for_s=5
+        always, lambda: advice(space), lambda entries: entries == [entry], goal="the advice stays", for_s=5
     )
     (shown,) = report(stored, datetime.now(UTC)).advice
     space.merge(kinds.MODEL_DEPLOYMENT, "m", dict(shown.patch))
     assert space.must(kinds.MODEL_DEPLOYMENT, "m")["spec"]["batching"]["maxQueueDelay"] == "0us"
-    await reached(lambda: advice(space), lambda entries: not entries, what="followed advice is gone")
+    await reached(lambda: advice(space), lambda entries: not entries, goal="followed advice is gone")
 
 
 async def test_the_api_server_holds_the_bounds_of_advice(space: Space) -> None:

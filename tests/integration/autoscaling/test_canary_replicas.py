@@ -39,11 +39,11 @@ def wait_split(space: Space, stable: int, canary: int) -> None:
     until(
         lambda: (split(space), replicas_of_slots(space)),
         lambda counts: counts == ((stable, canary), (stable, canary)),
-        what=f"{stable} pods of the stable revision and {canary} of the canary",
+        goal=f"{stable} pods of the stable revision and {canary} of the canary",
         context=lambda: str(space.status().get("rollout")),
     )
     counts = {"total": stable + canary, "ready": stable + canary, "updated": canary, "unschedulable": 0}
-    until(lambda: space.status()["pods"], lambda pods: pods.items() >= counts.items(), what="the status has the counts")
+    until(lambda: space.status()["pods"], lambda pods: pods.items() >= counts.items(), goal="the status has the counts")
 
 
 @contextmanager
@@ -58,7 +58,7 @@ def test_both_slots_follow_the_replicas_during_a_canary(space: Space) -> None:
     space.serve(replicas=4, rollout=CANARY, batching={"maxBatchSize": 4})
     with serving_at_least(space, 4):
         space.apply(deployment(replicas=4, rollout=CANARY, batching={"maxBatchSize": 8}))
-        until(lambda: weights(space), lambda shares: shares == {"a": 75, "b": 25}, what="the canary has its share")
+        until(lambda: weights(space), lambda shares: shares == {"a": 75, "b": 25}, goal="the canary has its share")
         wait_split(space, 3, 1)
     canary = pods_of(space, "b")
 
@@ -87,5 +87,5 @@ def test_both_slots_follow_the_replicas_during_a_canary(space: Space) -> None:
         space.merge(
             kinds.MODEL_DEPLOYMENT, "m", {"metadata": {"annotations": {"serving.halcyon.dev/promote": revision}}}
         )
-        until(lambda: split(space), lambda counts: counts == (0, 8), what="all pods are of the canary's revision")
+        until(lambda: split(space), lambda counts: counts == (0, 8), goal="all pods are of the canary's revision")
     assert left <= pods_of(space, "b")

@@ -125,7 +125,7 @@ async def test_a_queue_that_agents_report_is_scaled_for_and_silence_holds(operat
     assert [(s["name"], s["target"]) for s in scaling["signals"]] == [("queueDepth", "10")]
     message = space.wait_condition("ScalingActive", "False", "MetricsMissing", limit_s=30)
     assert "The replicas stay as they are" in message
-    always(space.replicas, lambda n: n == 5, what="the count holds", for_s=HOLD_S)
+    always(space.replicas, lambda n: n == 5, goal="the count holds", for_s=HOLD_S)
 
 
 async def test_a_limitation_of_a_balancer_is_in_the_status_until_it_ends(operator: Operator, space: Space) -> None:
@@ -168,6 +168,6 @@ async def test_a_token_that_is_not_the_agents_is_refused(
 
 def test_replicas_stay_without_any_agent_and_the_status_has_the_reason(space: Space) -> None:
     space.scale(3)
-    until(space.replicas, lambda n: n == 3, what="the count is 3")
+    until(space.replicas, lambda n: n == 3, goal="the count is 3")
     assert space.condition("ScalingActive")[:2] == ("Unknown", "Unknown")
-    always(space.replicas, lambda n: n == 3, what="the count holds", for_s=2)
+    always(space.replicas, lambda n: n == 3, goal="the count holds", for_s=2)

@@ -77,22 +77,22 @@ def test_an_external_hpa_is_named_and_keeps_the_replicas(
         "ModelDeployment; Halcyon has stopped scaling the model. Delete the HPA, or set its target to "
         "ModelDeployment m"
     )
-    until(lambda: count(space), lambda current: current == counts, what="its count is in force", limit_s=40)
+    until(lambda: count(space), lambda current: current == counts, goal="its count is in force", limit_s=40)
     # Who undid the other's writes would show within one look of its controller.
     written = rested(lambda: generation(space), for_s=3)
     always(
         lambda: (count(space), generation(space)),
         lambda current: current == (counts, written),
-        what="nobody fights",
+        goal="nobody fights",
         for_s=PAST_A_SYNC_S,
     )
 
     space.delete(kinds.HPA, "theirs")
-    until(lambda: conflict(space), lambda condition: condition is None, what="the conflict is over", limit_s=15)
+    until(lambda: conflict(space), lambda condition: condition is None, goal="the conflict is over", limit_s=15)
     # What the other has set stays where the count is Halcyon's; what a user has declared counts again.
     after = (counts[0], counts[0])
-    until(lambda: count(space), lambda current: current == after, what="the count after it", limit_s=15)
-    always(lambda: count(space), lambda current: current == after, what="no hand-over moves it", for_s=3)
+    until(lambda: count(space), lambda current: current == after, goal="the count after it", limit_s=15)
+    always(lambda: count(space), lambda current: current == after, goal="no hand-over moves it", for_s=3)
 
 
 def test_an_hpa_on_the_balancers_keeps_its_replicas_and_is_named(operator: Operator, space: Space) -> None:
@@ -107,15 +107,15 @@ def test_an_hpa_on_the_balancers_keeps_its_replicas_and_is_named(operator: Opera
     theirs["spec"]["scaleTargetRef"]["name"] = "m-balancer"
     space.apply(theirs)
     message = "spec.traffic.balancerReplicas is 2, but HorizontalPodAutoscaler theirs scales Deployment m-balancer to 4"
-    until(lambda: space.condition("FieldIgnored")[2], lambda text: message in text, what="it is named", limit_s=40)
+    until(lambda: space.condition("FieldIgnored")[2], lambda text: message in text, goal="it is named", limit_s=40)
     written = balancers()
     assert written[0] == 4
-    always(balancers, lambda current: current == written, what="nobody fights", for_s=PAST_A_SYNC_S)
+    always(balancers, lambda current: current == written, goal="nobody fights", for_s=PAST_A_SYNC_S)
     assert conflict(space) is None, "Halcyon still scales the servers"
 
     space.delete(kinds.HPA, "theirs")
     until(
-        lambda: balancers()[0], lambda replicas: replicas == 2, what="the spec's number is in force again", limit_s=15
+        lambda: balancers()[0], lambda replicas: replicas == 2, goal="the spec's number is in force again", limit_s=15
     )
 
 

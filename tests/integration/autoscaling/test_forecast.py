@@ -90,7 +90,7 @@ class LeapingModel:
         return max([self.replicas async for _ in self.live(rate, until_s=until_s)], default=self.replicas)
 
     def _wait_decision(self, decided: int) -> None:
-        until(lambda: self.operator.autoscaler.decisions, lambda n: n > decided, what="it decides", every_s=0.01)
+        until(lambda: self.operator.autoscaler.decisions, lambda n: n > decided, goal="it decides", every_s=0.01)
 
     def _servers(self) -> tuple[str, ...]:
         pods = self.space.every(kinds.POD)
@@ -193,7 +193,7 @@ async def test_pods_for_a_third_spike_are_ordered_before_it(installed: tuple[Ope
             until,
             lambda: str((model.space.status().get("scaling") or {}).get("why")),
             lambda text: "a spike of about" in text,
-            what="the status gives the reason",
+            goal="the status gives the reason",
         )
         period = re.search(r" every (\d+) s, seen 2 times", why)
         assert period is not None, why

@@ -179,7 +179,7 @@ async def wait_used(spaces: list[Space], left: list[Model], more_than: int) -> N
         until,
         lambda: (in_force(spaces), sum(replicas(left))),
         lambda usage: usage[0] >= BUDGET - 1 and usage[1] > more_than,
-        what="the budget is used",
+        goal="the budget is used",
     )
 
 
@@ -189,13 +189,13 @@ async def test_models_created_at_once_share_the_site_s_gpus(budgeted: Operator, 
         await asyncio.to_thread(create_at_once, models)
         assert of_deployments(spaces) == sum(GPUS.values())
         async with backlogged(budgeted, models):
-            await asyncio.to_thread(until, lambda: of_deployments(spaces), lambda n: n == BUDGET, what="it is used")
+            await asyncio.to_thread(until, lambda: of_deployments(spaces), lambda n: n == BUDGET, goal="it is used")
             for space, name in models:
                 scaling = await asyncio.to_thread(
                     until,
                     lambda space=space, name=name: space.status(name).get("scaling") or {},
                     lambda scaling: "budget" in scaling.get("limitedBy", ()),
-                    what=f"{name} reports the limit",
+                    goal=f"{name} reports the limit",
                 )
                 assert f"the site's budget of {BUDGET} GPUs is shared by priority and need" in scaling["why"]
     assert min(replicas(models)) >= 1

@@ -108,7 +108,7 @@ def test_slices_are_counted_by_the_name_of_their_resource(space: Space, slices: 
     assert pod["containers"][0]["resources"] == {"limits": {slices: "1"}}
 
     space.scale(2)
-    until(lambda: space.condition("ServersReady")[2], lambda text: f"Insufficient {slices}" in text, what="the reason")
+    until(lambda: space.condition("ServersReady")[2], lambda text: f"Insufficient {slices}" in text, goal="the reason")
     quota = {"metadata": {"name": "slices"}, "spec": {"hard": {f"requests.{slices}": "1"}}}
     space.api.create(f"/api/v1/namespaces/{space.namespace}/resourcequotas", quota)
     space.apply(deployment("n", runtime={"gpu": {"resourceName": slices}}))
@@ -118,7 +118,7 @@ def test_slices_are_counted_by_the_name_of_their_resource(space: Space, slices: 
             condition[0] == "PodCreationFailed"
             and f"exceeded quota: slices, requested: requests.{slices}=1" in condition[1]
         ),
-        what="the quota on slices rejects the pod",
+        goal="the quota on slices rejects the pod",
     )
 
 
@@ -130,20 +130,20 @@ def test_claimed_devices_are_allocated_and_one_pod_too_many_is_unschedulable(dri
     assert driver.allocated() == list(DEVICES)
     pod = space.must(kinds.DEPLOYMENT, "m-a")["spec"]["template"]["spec"]
     assert pod["containers"][0]["resources"] == {"claims": [{"name": "gpu"}]}
-    until(lambda: (space.status().get("cost") or {}).get("gpus"), lambda held: held == 2, what="both GPUs have a cost")
+    until(lambda: (space.status().get("cost") or {}).get("gpus"), lambda held: held == 2, goal="both GPUs have a cost")
 
     space.scale(3)
     unready = space.wait_condition("ServersReady", "False", "PartiallyReady")
     assert "2 of 3 servers are ready" in unready
     message = until(
-        lambda: space.condition("ServersReady")[2], lambda text: "cannot allocate all claims" in text, what="the reason"
+        lambda: space.condition("ServersReady")[2], lambda text: "cannot allocate all claims" in text, goal="the reason"
     )
     assert "0/1 nodes are available" in message
     assert space.status()["pods"]["unschedulable"] == 1
 
     space.scale(1)
     space.wait_settled()
-    until(driver.allocated, lambda devices: len(devices) == 1, what="the devices of deleted pods are free again")
+    until(driver.allocated, lambda devices: len(devices) == 1, goal="the devices of deleted pods are free again")
 
 
 def test_a_missing_claim_template_is_named_until_it_exists(driver: Driver) -> None:

@@ -99,7 +99,7 @@ class Theirs:
         until(
             lambda: (self.space.api.exists(self.path), self.space.get(kinds.HPA, "keda-hpa-theirs")),
             lambda remaining: remaining == (False, None),
-            what="KEDA lets go",
+            goal="KEDA lets go",
             limit_s=LOOKED_S,
             context=self.keda.log_tail,
         )
@@ -123,7 +123,7 @@ async def test_models_are_scaled_directly_while_keda_owns_the_metrics_api(
     scaling = until(
         lambda: space.status().get("scaling") or {},
         lambda scaling: f"{keda.NAMESPACE}/{keda.SERVICE}" in scaling.get("actuatorReason", ""),
-        what="it says who has the API",
+        goal="it says who has the API",
         limit_s=LOOKED_S,
     )
     assert scaling["actuator"] == "Direct"
@@ -142,7 +142,7 @@ def test_keda_scales_a_model_left_to_it_to_zero_and_back(operator: Operator, spa
         until(
             lambda: count(space),
             lambda counts: counts == (pods, pods),
-            what=f"the count is {pods}",
+            goal=f"the count is {pods}",
             limit_s=LOOKED_S,
             context=theirs.keda.log_tail,
         )

@@ -36,19 +36,19 @@ async def test_a_new_leader_keeps_the_replicas_and_raises_them_without_delay(
         await learnt(space)
         for load in loads:
             load.rate = 180  # 3.3 replicas' worth: what a busy machine makes of a beat moves nothing
-        await reached(lambda: count(space), lambda n: n >= 4, what="the load is planned for")
+        await reached(lambda: count(space), lambda n: n >= 4, goal="the load is planned for")
         # A fresh load may be understood better a second later; from here on nothing about it is new.
         await asyncio.sleep(10)
         held = count(space)
         leader.signal(signal.SIGKILL)
         following = asyncio.ensure_future(asyncio.to_thread(took, standby, 15))
         await asyncio.to_thread(
-            always, lambda: (count(space), newest(space)), lambda state: state[0] == held, what="the count", for_s=20
+            always, lambda: (count(space), newest(space)), lambda state: state[0] == held, goal="the count", for_s=20
         )
         succession_s = await following
         assert scaling_of(space)["desired"] == held
         loads[1].rate = 400
         began_s = time.monotonic()
-        await reached(lambda: count(space), lambda n: n > held, what="the new leader raises it")
+        await reached(lambda: count(space), lambda n: n > held, goal="the new leader raises it")
         print(f"led after {succession_s:.1f} s; raised after {time.monotonic() - began_s:.1f} s")  # noqa: T201  # the figures
     assert not standby.complaints(), standby.complaints()

@@ -90,15 +90,15 @@ async def test_a_measured_capacity_decides_the_first_load(operator: Operator, sp
         shown = await reached(
             lambda: capacity(space),
             lambda reported: reported.get("requestsPerSecond") == "62.5",
-            what="the status has it",
+            goal="the status has it",
         )
         assert (shown["source"], shown["lines"][0]["constantMilliseconds"]) == ("Bench", "80")
         assert shown["revision"] == space.status()["revision"]["current"]
         assert len(json.dumps(shown)) <= 2048
         at_rest = await asyncio.to_thread(rested, space.versions, for_s=11, every_s=1)
-        await asyncio.to_thread(always, space.versions, lambda now: now == at_rest, what="rest", for_s=10, every_s=1)
+        await asyncio.to_thread(always, space.versions, lambda now: now == at_rest, goal="rest", for_s=10, every_s=1)
         load.rate = 200
-        await reached(lambda: count(space), lambda n: 4 <= n <= 7, what="the load is planned for")
+        await reached(lambda: count(space), lambda n: 4 <= n <= 7, goal="the load is planned for")
         assert "the capacity of a replica is not known yet" not in scaling_of(space).get("why", "")
         assert capacity(space)["source"] == "Bench"
 
@@ -119,16 +119,16 @@ def test_an_invalid_capacity_is_ignored_with_one_event_each(space: Space) -> Non
     good = document(space)
     for kind, (text, reason) in INVALID.items():
         space.apply({**good, "data": {KEY: text(good)}})
-        problem = until(lambda: capacity(space).get("ignored", ""), bool, what=f"{kind} is ignored")
+        problem = until(lambda: capacity(space).get("ignored", ""), bool, goal=f"{kind} is ignored")
         assert problem.startswith("ConfigMap m-capacity is ignored: ")
         assert reason in problem
         explained = report(space.must(kinds.MODEL_DEPLOYMENT, "m"), datetime.now(UTC)).capacity
         assert explained is not None
         assert problem in explained.describe()
-        (event,) = until(lambda problem=problem: events(space, problem), bool, what="an event has the reason")  # type: ignore[misc]
+        (event,) = until(lambda problem=problem: events(space, problem), bool, goal="an event has the reason")  # type: ignore[misc]
         assert event["type"] == "Normal"
         space.delete(kinds.CONFIG_MAP, "m-capacity")
-        until(lambda: capacity(space).get("ignored"), lambda ignored: ignored is None, what="it is gone")
+        until(lambda: capacity(space).get("ignored"), lambda ignored: ignored is None, goal="it is gone")
 
 
 @pytest.mark.usefixtures("operator")
@@ -136,6 +136,6 @@ def test_a_capacity_of_another_name_teaches_nothing(space: Space) -> None:
     space.serve(scaling=DIRECT, traffic={"balancerReplicas": 1})
     own = document(space)
     space.apply({**own, "metadata": {**own["metadata"], "name": "n-capacity"}})
-    always(lambda: capacity(space), lambda reported: not reported, what="nothing is taught", for_s=3)
+    always(lambda: capacity(space), lambda reported: not reported, goal="nothing is taught", for_s=3)
     space.apply(own)
-    until(lambda: capacity(space).get("source"), lambda source: source == "Bench", what="its own is taken")
+    until(lambda: capacity(space).get("source"), lambda source: source == "Bench", goal="its own is taken")

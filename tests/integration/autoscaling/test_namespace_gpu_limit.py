@@ -122,7 +122,7 @@ def wait_decided(space: Space, names: list[str], accepted: int) -> tuple[list[st
     return until(
         lambda: (with_reason(space, "Accepted", names), with_reason(space, "PolicyDenied", names)),
         lambda decided: len(decided[0]) == accepted and len(decided[0]) + len(decided[1]) == len(names),
-        what=f"{accepted} of {len(names)} are accepted, and the others are refused",
+        goal=f"{accepted} of {len(names)} are accepted, and the others are refused",
     )
 
 
@@ -130,14 +130,14 @@ def test_models_created_at_once_stay_within_the_namespace_s_gpus(space: Space) -
     with counted(space) as gpus:
         at_once(lambda name: space.apply(model(name, 1)), MODELS)
         accepted, refused = wait_decided(space, MODELS, LIMIT)
-        until(gpus.now, lambda n: n == LIMIT, what="those that were accepted are made")
+        until(gpus.now, lambda n: n == LIMIT, goal="those that were accepted are made")
         assert not [name for name in refused if space.get(kinds.DEPLOYMENT, f"{name}-a")]
 
         # What two of them leave is taken by two others, once it is free.
         at_once(lambda name: space.delete(kinds.MODEL_DEPLOYMENT, name), accepted[:2])
         left = [name for name in MODELS if name not in accepted[:2]]
         wait_decided(space, left, LIMIT)
-        until(gpus.now, lambda n: n == LIMIT, what="two others are made")
+        until(gpus.now, lambda n: n == LIMIT, goal="two others are made")
 
 
 def test_models_that_grow_at_once_stay_within_the_namespaces_gpus(space: Space) -> None:
@@ -145,10 +145,10 @@ def test_models_that_grow_at_once_stay_within_the_namespaces_gpus(space: Space) 
     with counted(space) as gpus:
         at_once(lambda name: space.apply(model(name, 1)), three)
         wait_decided(space, three, 3)
-        until(gpus.now, lambda n: n == len(three), what="all are made")
+        until(gpus.now, lambda n: n == len(three), goal="all are made")
         at_once(lambda name: space.apply(model(name, 2)), three)
         (grown,), others = wait_decided(space, three, 1)
-        until(gpus.now, lambda n: n == LIMIT, what="one has grown")
+        until(gpus.now, lambda n: n == LIMIT, goal="one has grown")
         # Those that were refused ask for no more than before; then the other may have less, and one of them more.
         at_once(lambda name: space.apply(model(name, 1)), [grown, others[0]])
         wait_decided(space, three, 3)

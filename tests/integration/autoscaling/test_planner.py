@@ -99,14 +99,14 @@ class Load:
         return AgentReport(self._space.namespace, "m", sender, now, balancer, samples).to_json()
 
 
-async def reached(read: Callable[[], Any], good: Callable[[Any], bool], *, what: str, limit_s: float = 25.0) -> Any:
+async def reached(read: Callable[[], Any], good: Callable[[Any], bool], *, goal: str, limit_s: float = 25.0) -> Any:
     """`until`, while the load goes on beside it."""
-    return await asyncio.to_thread(until, read, good, what=what, limit_s=limit_s)
+    return await asyncio.to_thread(until, read, good, goal=goal, limit_s=limit_s)
 
 
 async def learnt(space: Space) -> None:
     """Until the planner knows what one replica can do."""
-    await reached(lambda: scaling_of(space).get("why"), lambda why: "per replica" in str(why), what="capacity is known")
+    await reached(lambda: scaling_of(space).get("why"), lambda why: "per replica" in str(why), goal="capacity is known")
 
 
 def scaling_of(space: Space) -> dict[str, Any]:
@@ -132,8 +132,8 @@ async def test_a_load_is_planned_for_and_explained_in_status_and_event(operator:
         assert count(space) == 1
         load.rate = 200
         # 8 in 128 ms: 62.5 req/s of each, and less within the latency.
-        await reached(lambda: count(space), lambda n: 4 <= n <= 6, what="the load is planned for")
-        await reached(lambda: scaling_of(space).get("desired"), lambda n: n == count(space), what="the status says so")
+        await reached(lambda: count(space), lambda n: 4 <= n <= 6, goal="the load is planned for")
+        await reached(lambda: scaling_of(space).get("desired"), lambda n: n == count(space), goal="the status says so")
         scaling = scaling_of(space)
         assert (scaling["policy"], scaling["actuator"], scaling["mode"]) == ("Planner", "Direct", "Active")
         assert "req/s with" in scaling["why"]
@@ -143,7 +143,7 @@ async def test_a_load_is_planned_for_and_explained_in_status_and_event(operator:
         newest = scaling["decisions"][0]
         assert newest["after"] == scaling["desired"] > newest["before"]
         raised = await reached(
-            lambda: [e for e in space.events() if e["reason"] == "ScaledUp"], bool, what="an event tells of it"
+            lambda: [e for e in space.events() if e["reason"] == "ScaledUp"], bool, goal="an event tells of it"
         )
         assert raised[0]["note"].startswith("desired replicas changed from 1 to ")
     at_its_end = count(space)
@@ -152,31 +152,31 @@ async def test_a_load_is_planned_for_and_explained_in_status_and_event(operator:
     # What had come by then was planned for.
     held = count(space)
     assert held >= at_its_end
-    always(lambda: count(space), lambda n: n == held, what="the count holds in silence", for_s=2)
+    always(lambda: count(space), lambda n: n == held, goal="the count holds in silence", for_s=2)
 
 
 async def test_recommend_shows_its_decision_and_leaves_the_replicas_to_people(operator: Operator, space: Space) -> None:
     space.serve(scaling=DIRECT | {"mode": "Recommend"}, traffic={"balancerReplicas": 1})
     async with Load(operator, space) as load:
         load.rate = 200
-        await reached(lambda: scaling_of(space).get("desired", 0), lambda n: n >= 4, what="more is recommended")
+        await reached(lambda: scaling_of(space).get("desired", 0), lambda n: n >= 4, goal="more is recommended")
         assert count(space) == 1
         space.scale(2)
         message = await asyncio.to_thread(space.wait_condition, "ScalingActive", "False", "Recommending")
         assert message.startswith("spec.scaling.mode is Recommend: the replicas stay at")
-        await asyncio.to_thread(always, lambda: count(space), lambda n: n == 2, what="a person's count stands", for_s=3)
+        await asyncio.to_thread(always, lambda: count(space), lambda n: n == 2, goal="a person's count stands", for_s=3)
 
 
 async def test_an_idle_model_goes_to_zero_and_a_request_wakes_it(operator: Operator, space: Space) -> None:
     idle = {"minReplicas": 0, "maxReplicas": 3, "idleTimeout": "10s", "actuator": "Direct"}
     space.serve(scaling=idle, traffic={"balancerReplicas": 1})
     async with Load(operator, space) as load:
-        await reached(lambda: count(space), lambda n: n == 0, what="none is left")
+        await reached(lambda: count(space), lambda n: n == 0, goal="none is left")
         message = await asyncio.to_thread(space.wait_condition, "Ready", "True", "ScaledToZero")
         assert "0 replicas" in message
         load.waiting = 1
         began = time.monotonic()
-        await reached(lambda: count(space), lambda n: n == 1, what="one comes")
+        await reached(lambda: count(space), lambda n: n == 1, goal="one comes")
         assert time.monotonic() - began < 5 * PATIENCE
         assert "requests have arrived, and no replica runs" in (await newest_sentence(space))
 
@@ -184,7 +184,7 @@ async def test_an_idle_model_goes_to_zero_and_a_request_wakes_it(operator: Opera
 async def newest_sentence(space: Space) -> str:
     """The newest decision's sentence."""
     decisions = await reached(
-        lambda: scaling_of(space).get("decisions") or [], lambda d: d and d[0]["after"] == 1, what="it is told"
+        lambda: scaling_of(space).get("decisions") or [], lambda d: d and d[0]["after"] == 1, goal="it is told"
     )
     return str(decisions[0]["why"])
 
@@ -194,9 +194,9 @@ async def test_a_schedule_raises_the_minimum_while_it_is_open(operator: Operator
     space.serve(scaling=DIRECT | {"schedules": [always_open]}, traffic={"balancerReplicas": 1})
     async with Load(operator, space) as load:
         load.rate = 10
-        await reached(lambda: count(space), lambda n: n == 3, what="the schedule holds")
+        await reached(lambda: count(space), lambda n: n == 3, goal="the schedule holds")
         await reached(
-            lambda: scaling_of(space).get("limitedBy"), lambda names: "min" in (names or ()), what="it says so"
+            lambda: scaling_of(space).get("limitedBy"), lambda names: "min" in (names or ()), goal="it says so"
         )
 
 
@@ -226,12 +226,12 @@ async def test_a_writer_that_comes_again_and_again_is_named_and_left_alone(
             await reached(
                 lambda: (count(space), scaling_of(space).get("current")),
                 lambda counts, replicas=replicas: counts[0] != replicas or counts[1] == replicas,  # type: ignore[misc]
-                what="it is seen",
+                goal="it is seen",
             )
         message = await asyncio.to_thread(space.wait_condition, "AutoscalerConflict", "True", "ExternalWriter")
         assert message.startswith(f"{who} has changed spec.replicas 3 times within 5 min, most recently to ")
         now = count(space)
-        await asyncio.to_thread(always, lambda: count(space), lambda n: n == now, what="Halcyon steps back", for_s=3)
+        await asyncio.to_thread(always, lambda: count(space), lambda n: n == now, goal="Halcyon steps back", for_s=3)
 
 
 async def test_an_hpa_follows_the_planner_and_the_fast_path_does_not_wait(
@@ -251,7 +251,7 @@ async def test_an_hpa_follows_the_planner_and_the_fast_path_does_not_wait(
         await learnt(space)
         load.rate = 200
         # No APIService leads to this operator, so no HPA gets a value here: it was the fast path.
-        await reached(lambda: count(space), lambda n: n >= 4, what="the fast path writes at once")
+        await reached(lambda: count(space), lambda n: n >= 4, goal="the fast path writes at once")
 
 
 async def test_a_hand_over_between_writers_changes_no_replicas(operator: Operator, space: Space) -> None:
@@ -260,14 +260,14 @@ async def test_a_hand_over_between_writers_changes_no_replicas(operator: Operato
         load.rate = 20
         await learnt(space)
         load.rate = 180  # 3.3 replicas' worth
-        await reached(lambda: count(space), lambda n: n >= 4, what="the load is planned for")
+        await reached(lambda: count(space), lambda n: n >= 4, goal="the load is planned for")
         # A fresh load may be understood better a second later; from here on nothing about it is new.
         await asyncio.sleep(10)
         held = count(space)
         for actuator in ("HPA", "Direct"):
             handing_over = asyncio.ensure_future(hand_over(space, actuator))
             await asyncio.to_thread(
-                always, lambda: (count(space), newest(space)), lambda state: state[0] == held, what="the count", for_s=5
+                always, lambda: (count(space), newest(space)), lambda state: state[0] == held, goal="the count", for_s=5
             )
             await handing_over
             assert count(space) == held
@@ -279,7 +279,7 @@ async def hand_over(space: Space, actuator: str) -> None:
     await reached(
         lambda: (scaling_of(space).get("actuator"), space.get(kinds.HPA, "m") is not None),
         lambda state: state == (actuator, actuator == "HPA"),
-        what=f"{actuator} writes",
+        goal=f"{actuator} writes",
     )
 
 
@@ -299,20 +299,20 @@ async def test_a_full_quota_limits_the_replicas_instead_of_leaving_pods_uncreate
     await reached(
         lambda: (space.get(kinds.RESOURCE_QUOTA, "team") or {}).get("status", {}).get("used"),
         lambda used: (used or {}).get("pods") == "2",
-        what="the quota counts",
+        goal="the quota counts",
     )
     async with Load(operator, space) as load:
         load.rate = 20
         await learnt(space)
         load.rate = 300
-        await reached(lambda: count(space), lambda n: n == 3, what="as many as there is room for")
+        await reached(lambda: count(space), lambda n: n == 3, goal="as many as there is room for")
         await reached(
-            lambda: scaling_of(space).get("limitedBy") or [], lambda names: "quota" in names, what="it is said"
+            lambda: scaling_of(space).get("limitedBy") or [], lambda names: "quota" in names, goal="it is said"
         )
         assert "ResourceQuota team allows 3: pods is " in scaling_of(space)["why"]
         assert count(space) == 3
         space.merge(kinds.RESOURCE_QUOTA, "team", {"spec": {"hard": {"pods": "20"}}})
-        await reached(lambda: count(space), lambda n: n >= 5, what="the room is used")
+        await reached(lambda: count(space), lambda n: n >= 5, goal="the room is used")
 
 
 @pytest.fixture
@@ -336,18 +336,18 @@ async def test_free_gpus_limit_no_replicas_and_the_scheduler_names_the_shortage(
         load.rate = 20
         await learnt(space)
         load.rate = 400
-        await reached(lambda: count(space), lambda n: n == 5, what="the load is planned for")
+        await reached(lambda: count(space), lambda n: n == 5, goal="the load is planned for")
         await reached(
             lambda: space.status()["pods"],
             lambda pods: (pods["total"], pods["ready"], pods["unschedulable"]) == (5, 2, 3),
-            what="three find no node",
+            goal="three find no node",
         )
         message = await reached(
             lambda: space.condition("ScalingActive")[2],
             lambda text: "2 of 5 desired pods are ready, 0 starting, 3 unschedulable (" in text,
-            what="it is said",
+            goal="it is said",
         )
         assert "Insufficient nvidia.com/gpu" in message.partition("3 unschedulable (")[2]
-        await asyncio.to_thread(always, lambda: count(space), lambda n: n == 5, what="the count asked for", for_s=5)
+        await asyncio.to_thread(always, lambda: count(space), lambda n: n == 5, goal="the count asked for", for_s=5)
         assert scaling_of(space)["desired"] == 5
         assert "quota" not in scaling_of(space).get("limitedBy", ())

@@ -72,7 +72,7 @@ def space(cluster: Cluster, namespace: str) -> Space:
     until(
         lambda: api.call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review).body or {},
         lambda review: review.get("status", {}).get("allowed"),
-        what="the binding counts",
+        goal="the binding counts",
     )
     return Space(api, namespace)
 

@@ -41,7 +41,7 @@ def wait_reason(space: Space, kind: str, reason: str) -> None:
     until(
         lambda: reasons(space),
         lambda current: current.get(kind) == reason,
-        what=f"{kind} is {reason}",
+        goal=f"{kind} is {reason}",
         limit_s=30,
         context=lambda: str(status(space)),
     )
@@ -56,7 +56,7 @@ def wait_event(space: Space, kind: str, reason: str) -> None:
             if about.items() <= event["regarding"].items()
         ]
 
-    until(events, lambda seen: (kind, reason) in seen, what=f"there is an Event {reason}", limit_s=30)
+    until(events, lambda seen: (kind, reason) in seen, goal=f"there is an Event {reason}", limit_s=30)
 
 
 def pod(space: Space) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def pod(space: Space) -> dict[str, Any]:
         ]
         return pods[-1] if pods else None
 
-    return until(find, bool, what="the Job has a pod") or {}
+    return until(find, bool, goal="the Job has a pod") or {}
 
 
 def end(space: Space, code: int, progress: BatchProgress) -> None:
@@ -96,16 +96,16 @@ def test_a_batch_goes_from_its_model_over_a_failure_to_its_end(space: Space) -> 
     assert space.get(kinds.JOB, JOB) is None
 
     space.apply(files(), deployment())
-    job = until(lambda: space.get(kinds.JOB, JOB), bool, what="the runner is made", limit_s=30) or {}
+    job = until(lambda: space.get(kinds.JOB, JOB), bool, goal="the runner is made", limit_s=30) or {}
     assert job["metadata"]["ownerReferences"][0]["name"] == "night"
     wait_reason(space, "Complete", "Pending")
 
     space.apply(batch_inference(suspend=True))
     wait_reason(space, "Suspended", "Suspended")
-    until(lambda: space.must(kinds.JOB, JOB)["spec"]["suspend"], bool, what="the Job is suspended")
+    until(lambda: space.must(kinds.JOB, JOB)["spec"]["suspend"], bool, goal="the Job is suspended")
     space.apply(batch_inference(suspend=False))
     until(
-        lambda: space.must(kinds.JOB, JOB)["spec"]["suspend"], lambda suspended: not suspended, what="the Job goes on"
+        lambda: space.must(kinds.JOB, JOB)["spec"]["suspend"], lambda suspended: not suspended, goal="the Job goes on"
     )
 
     end(
@@ -122,7 +122,7 @@ def test_a_batch_goes_from_its_model_over_a_failure_to_its_end(space: Space) -> 
     until(
         lambda: space.get(kinds.JOB, JOB) or job,
         lambda current: current["metadata"]["uid"] != job["metadata"]["uid"],
-        what="another runner goes on",
+        goal="another runner goes on",
         limit_s=30,
     )
     end(space, 0, BatchProgress(total=1000, done=899, failed=101, is_complete=True))
@@ -135,14 +135,14 @@ def test_a_batch_goes_from_its_model_over_a_failure_to_its_end(space: Space) -> 
     until(
         lambda: space.get(kinds.JOB, JOB),
         lambda current: current is None,
-        what="the Job goes with its owner",
+        goal="the Job goes with its owner",
         limit_s=30,
     )
 
 
 def test_a_failed_batch_goes_on_after_it_was_suspended(space: Space) -> None:
     space.apply(files(), deployment(), batch_inference())
-    first = until(lambda: space.get(kinds.JOB, JOB), bool, what="the runner is made", limit_s=30) or {}
+    first = until(lambda: space.get(kinds.JOB, JOB), bool, goal="the runner is made", limit_s=30) or {}
     end(space, 2, BatchProgress(reason="OutputFull", message="no space"))
     wait_reason(space, "Failed", "OutputFull")
     space.apply(batch_inference(suspend=True))
@@ -151,7 +151,7 @@ def test_a_failed_batch_goes_on_after_it_was_suspended(space: Space) -> None:
     second = until(
         lambda: space.get(kinds.JOB, JOB) or first,
         lambda current: current["metadata"]["uid"] != first["metadata"]["uid"] and not current["spec"].get("suspend"),
-        what="another runner goes on",
+        goal="another runner goes on",
         limit_s=30,
     )
     assert second["metadata"]["uid"] != first["metadata"]["uid"]
@@ -183,7 +183,7 @@ def test_a_batch_of_buckets_has_a_job_without_claims(space: Space) -> None:
         "output": {"uri": "s3://results/night", "credentials": {"identity": identity}, "region": "eu-1"},
     }
     space.apply(files(), deployment(), batch_inference(**places))
-    job = until(lambda: space.get(kinds.JOB, JOB), bool, what="the runner is made", limit_s=30) or {}
+    job = until(lambda: space.get(kinds.JOB, JOB), bool, goal="the runner is made", limit_s=30) or {}
     volumes = {volume["name"]: volume for volume in job["spec"]["template"]["spec"]["volumes"]}
     assert volumes.keys() == {"tmp", "copy", "input-credentials", "output-identity"}
     assert (
@@ -191,7 +191,7 @@ def test_a_batch_of_buckets_has_a_job_without_claims(space: Space) -> None:
     )
 
     space.delete(kinds.BATCH_INFERENCE, "night")
-    until(lambda: space.get(kinds.JOB, JOB), lambda current: current is None, what="the Job goes", limit_s=30)
+    until(lambda: space.get(kinds.JOB, JOB), lambda current: current is None, goal="the Job goes", limit_s=30)
     space.apply(batch_inference(**places, serviceAccountName="admin"))
     wait_reason(space, "Complete", "PolicyDenied")
     assert space.get(kinds.JOB, JOB) is None

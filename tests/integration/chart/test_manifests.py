@@ -77,5 +77,5 @@ def test_ten_examples_exist_and_the_operator_accepts_each(space: Space, cluster:
         )
     for name in models:
         space.wait_condition("Accepted", "True", name=name)
-        until(lambda name=name: space.get(kinds.DEPLOYMENT, f"{name}-a"), bool, what=f"{name} has servers")
+        until(lambda name=name: space.get(kinds.DEPLOYMENT, f"{name}-a"), bool, goal=f"{name} has servers")
         assert space.condition("FieldIgnored", name)[0] in {"", "False"}, name

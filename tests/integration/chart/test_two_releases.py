@@ -36,7 +36,7 @@ def spaces(cluster: Cluster) -> Iterator[tuple[Space, ...]]:
     for space in spaces:
         space.make()
         path = f"/api/v1/namespaces/{space.namespace}/serviceaccounts/default"
-        until(lambda path=path: cluster.api.exists(path), bool, what="it has its service account")  # type: ignore[misc]
+        until(lambda path=path: cluster.api.exists(path), bool, goal="it has its service account")  # type: ignore[misc]
     yield spaces
     for space in spaces:
         space.end()

@@ -64,7 +64,7 @@ def serve(space: Space, **spec: Any) -> dict[str, Any]:
     until(
         lambda: rollout(space),
         lambda progress: progress.get("phase") == "Complete",
-        what="the first revision is served",
+        goal="the first revision is served",
     )
     return copy.deepcopy(space.must(kinds.MODEL_DEPLOYMENT, "m")["spec"])
 

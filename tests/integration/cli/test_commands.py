@@ -45,7 +45,7 @@ def test_a_model_is_shown_with_everything_that_was_made_for_it(space: Space, hal
     until(
         lambda: space.must(kinds.DEPLOYMENT, "m-balancer")["status"].get("readyReplicas"),
         lambda n: n == 2,
-        what="both balancers are ready",
+        goal="both balancers are ready",
     )
     status, out, err = halcyon("get", "m", "-o", "report")
     tree = json.loads(out)["tree"]
@@ -68,7 +68,7 @@ def test_a_person_fixes_the_replicas_with_a_reason_and_releases_them(space: Spac
     assert "halcyon scale m 3 --pause" in refused[2]
 
     assert halcyon("scale", "m", "3", "--pause", "--reason", "load test until noon")[0] == 0
-    until(space.replicas, lambda n: n == 3, what="the Deployment has 3")
+    until(space.replicas, lambda n: n == 3, goal="the Deployment has 3")
     assert "3 replicas (load test until noon); " in halcyon("explain", "m")[1]
     assert "load test until noon" in halcyon("get", "m")[1]
     assert "outside spec.scaling of m, minReplicas 1 to maxReplicas 5" in halcyon("scale", "m", "9")[2]
@@ -87,7 +87,7 @@ def test_the_reason_for_fixed_replicas_is_in_the_condition(space: Space, halcyon
     until(
         lambda: space.condition("ScalingActive")[2],
         lambda message: message == "the replicas are fixed at spec.replicas = 2 (two nodes only)",
-        what="the condition has the reason",
+        goal="the condition has the reason",
     )
 
 
@@ -98,7 +98,7 @@ def test_the_reason_why_a_model_is_not_served_is_named_and_bundled(space: Space,
     until(
         lambda: space.condition("ServersReady")[1],
         lambda reason: reason == "Unschedulable",
-        what="no node has so many GPUs",
+        goal="no node has so many GPUs",
     )
     bundle = tmp_path / "m.tar.gz"
     status, out, err = halcyon("diagnose", "m", "--bundle", str(bundle), "--timeout", f"{3 * PATIENCE:g}s")
@@ -136,9 +136,9 @@ def test_a_watch_shows_every_change_until_the_model_is_gone(space: Space, kubect
     with seen.open("w") as out:
         looking = subprocess.Popen([*command, "--kubeconfig", str(kubectl.kubeconfig)], stdout=out, env=environment())
     try:
-        until(seen.read_text, lambda text: "1/1 ready" in text, what="the first page is there", limit_s=60)
+        until(seen.read_text, lambda text: "1/1 ready" in text, goal="the first page is there", limit_s=60)
         space.scale(3)
-        until(seen.read_text, lambda text: "3/3 ready" in text, what="the change is shown", limit_s=60)
+        until(seen.read_text, lambda text: "3/3 ready" in text, goal="the change is shown", limit_s=60)
         space.delete(kinds.MODEL_DEPLOYMENT, "m")
         assert looking.wait(60 * PATIENCE) == 0
     finally:

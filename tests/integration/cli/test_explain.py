@@ -31,7 +31,7 @@ def explain(cluster: Cluster, space: Space, capsys: pytest.CaptureFixture[str]) 
         return " ".join(captured.out.split())
 
     def explained(text: str) -> str:
-        return until(page, lambda shown: text in shown, what=f"it is explained by {text!r}")
+        return until(page, lambda shown: text in shown, goal=f"it is explained by {text!r}")
 
     return explained
 

@@ -50,7 +50,7 @@ def upgrade(operator: Operator) -> None:
     until(
         lambda: len(operator.logged("started as the leader")),
         lambda n: n > led,
-        what="the newer version works",
+        goal="the newer version works",
         limit_s=30,
     )
 
@@ -83,7 +83,7 @@ def test_a_newer_operator_restarts_no_server_and_names_older_renderings(
         in message
     )
     space.scale(3)
-    until(lambda: len(servers(space)), lambda n: n == 3, what="there are three servers")
+    until(lambda: len(servers(space)), lambda n: n == 3, goal="there are three servers")
     space.wait_settled()
     assert servers(space).items() >= before.items()
     assert set(servers(space).values()) == {"localhost/tritonserver-cpu:24.10"}
@@ -101,7 +101,7 @@ def test_a_refresh_rolls_over_by_the_models_own_strategy_once(space: Space, oper
     before, old = servers(space), space.status()["revision"]["target"]
 
     assert refresh("m")[0] == 0
-    until(lambda: space.status()["revision"]["target"], lambda t: t != old, what="it is rendered anew")
+    until(lambda: space.status()["revision"]["target"], lambda t: t != old, goal="it is rendered anew")
     rolling = space.must(kinds.DEPLOYMENT, "m-a")["spec"]["strategy"]["rollingUpdate"]
     assert (rolling["maxSurge"], rolling["maxUnavailable"]) == (0, 1)
     space.wait_settled(limit_s=40)
@@ -114,7 +114,7 @@ def test_a_refresh_rolls_over_by_the_models_own_strategy_once(space: Space, oper
     operator.stop()
     operator.start()
     space.scale(3)
-    until(lambda: len(servers(space)), lambda n: n == 3, what="it works")
+    until(lambda: len(servers(space)), lambda n: n == 3, goal="it works")
     assert servers(space).items() >= after.items()
 
 

@@ -81,7 +81,7 @@ def webhook(space: Space, folder: Path, patch: list[Object]) -> Iterator[None]:
     until(
         lambda: space.api.call("POST", path, probe).body,
         lambda pod: pod is not None and _is_patched(pod, patch),
-        what="pods are patched",
+        goal="pods are patched",
     )
     try:
         yield
@@ -114,8 +114,8 @@ def test_pods_behind_a_scheduling_gate_wait_and_then_serve(space: Space, tmp_pat
         message = space.wait_condition("ServersReady", "False", "Unschedulable")
         assert f"scheduling gate {GATE['name']} keeps the scheduler from placing it" in message
         # The progress deadline is 70 s, so only the unit tests wait for it.
-        always(lambda: space.condition("Stalled")[0], lambda s: s != "True", what="nothing has failed", for_s=3)
-        (pod,) = until(lambda: model_pods(space), lambda p: len(p) == 1, what="a pod")
+        always(lambda: space.condition("Stalled")[0], lambda s: s != "True", goal="nothing has failed", for_s=3)
+        (pod,) = until(lambda: model_pods(space), lambda p: len(p) == 1, goal="a pod")
         space.merge(kinds.POD, pod["metadata"]["name"], {"spec": {"schedulingGates": []}})
         for balancer in space.every(kinds.POD):
             space.merge(kinds.POD, balancer["metadata"]["name"], {"spec": {"schedulingGates": []}})
@@ -152,7 +152,7 @@ def test_an_injected_container_that_fails_is_named_and_rolls_nothing_back(space:
         with webhook(space, tmp_path, [add("/spec/containers/0", SIDECAR)]):
             space.apply(deployment(runtime=held))
             new = until(
-                lambda: [p for p in model_pods(space) if p["spec"].get("nodeName") == node], bool, what="a new pod"
+                lambda: [p for p in model_pods(space) if p["spec"].get("nodeName") == node], bool, goal="a new pod"
             )
             crash = {"exitCode": 1, "reason": "Error"}
             states = {
@@ -177,7 +177,7 @@ def test_an_injected_container_that_fails_is_named_and_rolls_nothing_back(space:
             body = {"status": {"initContainerStatuses": [fetched], "containerStatuses": statuses}}
             space.merge(kinds.POD, new[0]["metadata"]["name"], body, subresource="status")
             message = until(
-                lambda: space.condition("Reconciling"), lambda c: "istio-proxy" in c[2], what="the container is named"
+                lambda: space.condition("Reconciling"), lambda c: "istio-proxy" in c[2], goal="the container is named"
             )[2]
             assert "added to the pod by an admission webhook and not by Halcyon" in message
             assert space.condition("Ready")[0] == "True"
@@ -193,7 +193,7 @@ def test_a_paused_deployment_is_reported_and_goes_on_when_resumed(space: Space, 
     message = space.wait_condition("Reconciling", "True", "DeploymentPaused")
     assert "kubectl rollout resume deployment/m-a" in message
     space.scale(2)
-    until(lambda: len(model_pods(space)), lambda n: n == 2, what="replicas are followed meanwhile")
+    until(lambda: len(model_pods(space)), lambda n: n == 2, goal="replicas are followed meanwhile")
     kubectl("rollout", "resume", "deployment/m-a")
     space.wait_settled()
 
@@ -206,11 +206,11 @@ def test_a_restarted_deployment_serves_again_with_the_same_revision(space: Space
     until(
         lambda: {p["metadata"]["uid"] for p in model_pods(space)},
         lambda now: now and not now & before,
-        what="its pods are replaced",
+        goal="its pods are replaced",
     )
     space.wait_settled()
     assert space.status()["revision"] == {"current": target, "target": target}
-    always(space.settled, bool, what="nothing is undone", for_s=2)
+    always(space.settled, bool, goal="nothing is undone", for_s=2)
 
 
 @pytest.mark.parametrize("strategy", ["Auto", "Canary"])
@@ -233,7 +233,7 @@ def test_a_deployment_whose_rollout_was_undone_gets_its_template_back(
     template = _template(space)
 
     kubectl("rollout", "undo", "deployment/m-a")
-    until(lambda: _template(space), lambda current: current == template, what="the template is put back")
+    until(lambda: _template(space), lambda current: current == template, goal="the template is put back")
     space.wait_settled()
     assert space.status()["revision"] == revision
     assert space.get(kinds.DEPLOYMENT, "m-b") is None, "no canary of the revision that serves"
@@ -262,9 +262,9 @@ def test_a_pod_that_was_preempted_or_drained_is_replaced_and_no_failure(space: S
     until(
         lambda: [p["metadata"]["name"] for p in model_pods(space) if p["status"]["phase"] == "Running"],
         bool,
-        what="another pod",
+        goal="another pod",
     )
-    until(lambda: space.status()["pods"]["ready"], lambda n: n == 1, what="it serves")
+    until(lambda: space.status()["pods"]["ready"], lambda n: n == 1, goal="it serves")
     assert "failed" not in space.status()["pods"]
     assert space.condition("Stalled")[0] != "True"
 
@@ -303,13 +303,13 @@ def test_a_volume_of_another_node_is_replaced_at_once_if_allowed(space: Space, s
         # Auto leaves the only serving pod.
         replaces = replicas > 1
         text = f"on node {node} and can't attach PersistentVolumeClaim disk (ReadWriteOnce), which pod m-a-"
-        message = until(lambda: space.condition("Reconciling"), lambda c: text in c[2], what="it is reported")
+        message = until(lambda: space.condition("Reconciling"), lambda c: text in c[2], goal="it is reported")
         assert message[1] == ("Progressing" if replaces else "RolloutBlocked")
         if replaces:
             until(
                 lambda: sum(pod["spec"].get("nodeName") != node for pod in model_pods(space)),
                 lambda old: old == 1,
-                what="an old pod is deleted, without waiting for surgeTimeout",
+                goal="an old pod is deleted, without waiting for surgeTimeout",
             )
         else:
             assert "set spec.rollout.strategy: Replace" in message[2]
@@ -335,5 +335,5 @@ def _disk(space: Space) -> None:
     until(
         lambda: (space.api.call("GET", f"{path}/disk").body or {}).get("status", {}).get("phase"),
         lambda phase: phase == "Bound",
-        what="the claim is bound",
+        goal="the claim is bound",
     )

@@ -49,7 +49,7 @@ def test_a_model_is_served_with_ipv6_addresses_alone(ipv6_cluster: Cluster, tmp_
                 for endpoint_slice in (space.api.call("GET", path).body or {})["items"]
             ),
             lambda endpoints: len(endpoints) == 2,
-            what="both servers are endpoints",
+            goal="both servers are endpoints",
         )
         assert {ipaddress.ip_address(endpoint.address).version for endpoint in merged} == {6}
         space.scale(1)

@@ -27,7 +27,7 @@ def operator(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iter
     more = ("--dashboard=pod", f"--dashboard-port={free_ports(1)[0]}", f"--dashboard-proxy={PROXY}/32")
     with running(cluster, tmp_path_factory.mktemp("operator"), more=more) as started:
         until(
-            lambda: started.logged("serving the dashboard"), bool, what="the dashboard is served", context=started.tail
+            lambda: started.logged("serving the dashboard"), bool, goal="the dashboard is served", context=started.tail
         )
         yield started
 
@@ -42,14 +42,14 @@ def reader(operator: Operator) -> Reader:
 def standby(cluster: Cluster, operator: Operator, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
     """Another replica of the same installation, on localhost."""
     more = ("--dashboard=localhost", f"--dashboard-port={free_ports(1)[0]}")
-    found = Operator(operator.namespace, "op-1", cluster.kubeconfig, tmp_path_factory.mktemp("standby"), more=more)
-    found.start()
+    replica = Operator(operator.namespace, "op-1", cluster.kubeconfig, tmp_path_factory.mktemp("standby"), more=more)
+    replica.start()
     try:
-        until(lambda: found.logged("serving the dashboard"), bool, what="the dashboard is served", context=found.tail)
-        yield found
-        assert not found.complaints(), found.complaints()
+        until(lambda: replica.logged("serving the dashboard"), bool, goal="the dashboard is served", context=replica.tail)
+        yield replica
+        assert not replica.complaints(), replica.complaints()
     finally:
-        found.stop()
+        replica.stop()
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def test_batches_of_a_model_are_shown_by_each_replica(reader: Reader, standby: O
         answer = until(
             lambda shown=shown: shown.ask(f"/api/models/{space.namespace}/m/batches", **bearer),  # type: ignore[misc]  # of the loop
             lambda answer: answer.status == 200 and [batch["state"] for batch in answer.body] == ["RunnerUnknown"],
-            what="the batch is shown with its state",
+            goal="the batch is shown with its state",
         )
         (batch,) = answer.body
         assert (batch["name"], batch["done"], batch["total"]) == ("night", None, None)
@@ -154,7 +154,7 @@ def test_a_user_sees_the_namespaces_that_they_may_list(reader: Reader, space: Sp
     until(
         lambda: shown_namespaces(reader, **bearer),
         lambda spaces: spaces == {space.namespace},
-        what="one namespace is shown",
+        goal="one namespace is shown",
     )
     assert reader.ask(f"/api/models/{space.namespace}/m", **bearer).status == 200
     refused = reader.ask(f"/api/models/{other.namespace}/m", **bearer)
@@ -188,7 +188,7 @@ def test_a_session_is_a_cookie_closed_to_scripts_until_sign_out(reader: Reader, 
     until(
         lambda: shown_namespaces(reader, **mine),
         lambda spaces: spaces == {space.namespace},
-        what="its namespace is shown",
+        goal="its namespace is shown",
     )
     out = reader.ask("/api/session", method="DELETE", **mine)
     assert 'halcyon-token=""' in out.headers["Set-Cookie"]
@@ -210,7 +210,7 @@ def test_a_proxy_is_believed_from_its_address_only(reader: Reader, space: Space)
     until(
         lambda: shown_namespaces(trusted),
         lambda spaces: spaces == {space.namespace},
-        what="the group's namespace is shown",
+        goal="the group's namespace is shown",
     )
     stranger = Reader(reader.port, tls=True, source=PROXY, headers={"X-Forwarded-User": "bob"})
     assert shown_namespaces(stranger) == set()
@@ -222,7 +222,7 @@ def test_a_standby_on_localhost_shows_every_model_to_requests_of_that_name(stand
     space.serve()
     reader = Reader(port_of(standby))
     until(
-        lambda: shown_namespaces(reader), lambda spaces: space.namespace in spaces, what="the standby shows the model"
+        lambda: shown_namespaces(reader), lambda spaces: space.namespace in spaces, goal="the standby shows the model"
     )
     session = reader.ask("/api/session").body
     links = {"alerts": "", "grafana": "", "runbooks": ""}
@@ -237,7 +237,7 @@ def test_an_open_page_receives_a_scale_up(standby: Operator, space: Space) -> No
     reader = Reader(port_of(standby))
     # The standby has caches of its own.
     until(
-        lambda: reader.ask(f"/api/models/{space.namespace}/m").status, lambda n: n == 200, what="the standby knows it"
+        lambda: reader.ask(f"/api/models/{space.namespace}/m").status, lambda n: n == 200, goal="the standby knows it"
     )
     with reader.events(f"/api/stream/models/{space.namespace}/m") as events:
         name, _ = next(event for event in events if event[1]["model"]["ready"] == 1)
@@ -271,7 +271,7 @@ def test_a_models_page_has_its_spec_configuration_and_last_hour(standby: Operato
     env = [{"name": "MODE", "value": "secret"}]
     space.serve(batching={"maxBatchSize": 8}, runtime={"gpu": {"count": 0}, "env": env})
     reader, path = Reader(port_of(standby)), f"/api/models/{space.namespace}/m"
-    until(lambda: reader.ask(f"{path}/spec").status, lambda n: n == 200, what="the standby knows it")
+    until(lambda: reader.ask(f"{path}/spec").status, lambda n: n == 200, goal="the standby knows it")
     page = reader.ask(f"{path}/spec").body
     assert "maxBatchSize: 8" in page["spec"]
     assert "secret" not in page["spec"]
@@ -279,7 +279,7 @@ def test_a_models_page_has_its_spec_configuration_and_last_hour(standby: Operato
     hour = until(
         lambda: reader.ask(f"{path}/history").body,
         lambda history: history["ready"] and history["ready"][-1] == 1,
-        what="the history has a point",
+        goal="the history has a point",
         limit_s=25,
     )
     assert hour["step"] == 10

@@ -100,15 +100,15 @@ def stored(cluster: Cluster, space: Space) -> dict[str, Versions]:
     try:
         for name, obj in specs.items():
             bad = {**obj, "metadata": {"name": name}}
-            until(lambda bad=bad: space.try_apply(bad).status, lambda s: s == 200, what=f"{name} is stored")  # type: ignore[misc]  # a default
+            until(lambda bad=bad: space.try_apply(bad).status, lambda s: s == 200, goal=f"{name} is stored")  # type: ignore[misc]  # a default
         long = BAD["name too long"][0]
-        until(lambda: space.try_apply(long).status, lambda s: s in {200, 201}, what="the long name is stored")
+        until(lambda: space.try_apply(long).status, lambda s: s in {200, 201}, goal="the long name is stored")
     finally:
         set_schema(cluster, schema)
         until(
             lambda: space.try_apply(deployment("probe", batching={"maxBatchSize": 0}), dry=True).status,
             lambda s: s == 422,
-            what="the rules are back",
+            goal="the rules are back",
         )
     return before
 
@@ -140,14 +140,14 @@ def test_a_stored_spec_breaking_a_new_rule_is_rejected_and_keeps_serving(
             assert space.api.call("PATCH", path, body, content_type=MERGE).status == 422
             continue
         space.scale(2, name)
-        until(lambda name=name: space.replicas(name), lambda n: n == 2, what=f"/scale of {name} works")  # type: ignore[misc]  # a default
+        until(lambda name=name: space.replicas(name), lambda n: n == 2, goal=f"/scale of {name} works")  # type: ignore[misc]  # a default
         # The files come by another watch than the models: one that was planned before them has said so.
         (event,) = until(
             lambda name=name: [  # type: ignore[misc]  # a default
                 e for e in space.events(name) if e["type"] == "Warning" and e["reason"] != "SourceNotFound"
             ],
             bool,
-            what="an event tells of it",
+            goal="an event tells of it",
         )
         assert event["reason"] == "Invalid"
         assert is_same_message(event["note"], words)
@@ -196,7 +196,7 @@ def test_a_missing_claim_is_named_and_creation_resumes_by_itself(space: Space) -
         }
     )
     space.wait_condition("Accepted", "True")
-    until(lambda: space.get(kinds.DEPLOYMENT, "m-a"), bool, what="the servers are made")
+    until(lambda: space.get(kinds.DEPLOYMENT, "m-a"), bool, goal="the servers are made")
 
 
 def test_a_source_that_goes_leaves_what_serves(space: Space) -> None:
@@ -206,8 +206,8 @@ def test_a_source_that_goes_leaves_what_serves(space: Space) -> None:
     message = space.wait_condition("Accepted", "False", "SourceNotFound")
     assert "the last accepted spec stays in effect" in message
     space.scale(2)
-    until(lambda: space.status()["readyReplicas"], lambda n: n == 2, what="the count follows")
-    always(lambda: versions(space, "m"), lambda v: v == before, what="the children are as before", for_s=1)
+    until(lambda: space.status()["readyReplicas"], lambda n: n == 2, goal="the count follows")
+    always(lambda: versions(space, "m"), lambda v: v == before, goal="the children are as before", for_s=1)
     space.apply(files())
     space.wait_settled(limit_s=10)
     assert versions(space, "m") == before
@@ -220,7 +220,7 @@ def test_a_wrong_configuration_starts_no_pod_and_a_corrected_one_does(space: Spa
     assert space.get(kinds.DEPLOYMENT, "m-a") is None
     space.apply(files())
     space.wait_condition("Accepted", "True")
-    until(lambda: space.get(kinds.DEPLOYMENT, "m-a"), bool, what="the servers are made")
+    until(lambda: space.get(kinds.DEPLOYMENT, "m-a"), bool, goal="the servers are made")
 
 
 def test_a_configuration_that_becomes_wrong_leaves_what_serves(space: Space) -> None:
@@ -229,7 +229,7 @@ def test_a_configuration_that_becomes_wrong_leaves_what_serves(space: Space) -> 
     space.apply(files("max_batch_size: eight"))
     message = space.wait_condition("Accepted", "False", "ModelConfigInvalid")
     assert "the last accepted spec stays in effect" in message
-    always(lambda: versions(space, "m"), lambda v: v == before, what="the children are as before", for_s=1)
+    always(lambda: versions(space, "m"), lambda v: v == before, goal="the children are as before", for_s=1)
     assert space.condition("Ready")[0] == "True"
     space.apply(files())
     space.wait_settled(limit_s=10)

@@ -90,7 +90,7 @@ def test_kubectl_get_mdep_shows_the_state_at_a_glance(space: Space, kubectl: Kub
 def test_kubectl_scale_sets_the_replicas_and_twenty_applies_keep_them(space: Space, kubectl: Kubectl) -> None:
     space.serve(scaling=SCALING)
     kubectl("scale", "mdep/m", "--replicas=7")
-    until(space.replicas, lambda n: n == 7, what="the Deployment has 7")
+    until(space.replicas, lambda n: n == 7, goal="the Deployment has 7")
     for _ in range(20):
         kubectl.apply(deployment(scaling=SCALING), arguments=("--server-side", "--force-conflicts"))
         assert space.must(kinds.MODEL_DEPLOYMENT, "m")["spec"]["replicas"] == 7
@@ -103,7 +103,7 @@ def test_client_side_applies_keep_the_replicas_as_well(space: Space, kubectl: Ku
     kubectl.apply(files(), deployment(), arguments=())
     space.wait_settled()
     kubectl("scale", "mdep/m", "--replicas=3")
-    until(space.replicas, lambda n: n == 3, what="the Deployment has 3")
+    until(space.replicas, lambda n: n == 3, goal="the Deployment has 3")
     for _ in range(3):
         kubectl.apply(files(), deployment(), arguments=())
     assert space.must(kinds.MODEL_DEPLOYMENT, "m")["spec"]["replicas"] == 3
@@ -121,7 +121,7 @@ def test_a_change_of_the_replicas_alone_causes_no_revision_and_no_reconciling(sp
         return ready
 
     space.scale(4)
-    until(look, lambda ready: ready == 4, what="4 are ready", every_s=0.01)
+    until(look, lambda ready: ready == 4, goal="4 are ready", every_s=0.01)
     assert {s for s in seen if s.startswith(("Reconciling", "Stalled", "Ready"))} == {"Ready=True"}
     assert records(space) == before
 
@@ -131,14 +131,14 @@ def test_a_change_of_the_models_config_map_makes_a_revision_and_rolls(space: Spa
     first = revision(space)
     pods = {p["metadata"]["name"] for p in space.every(kinds.POD)}
     space.apply(files("max_batch_size: 16"))
-    until(lambda: space.settled() and revision(space) != first, bool, what="the new content is served", limit_s=20)
+    until(lambda: space.settled() and revision(space) != first, bool, goal="the new content is served", limit_s=20)
     assert len(records(space)) == 2
     assert len(maps(space, "model")) == 2
     servers = {p["metadata"]["name"] for p in space.every(kinds.POD) if p["metadata"]["name"].startswith("m-a-")}
     until(
         lambda: {n for p in space.every(kinds.POD) if (n := p["metadata"]["name"]).startswith("m-a-")} & pods,
         lambda old: not old,
-        what="the pods of the old content are gone",
+        goal="the pods of the old content are gone",
     )
     assert servers
 
@@ -147,10 +147,10 @@ def test_a_change_of_the_spec_and_back_uses_its_record_again(space: Space) -> No
     space.serve(batching={"maxBatchSize": 8})
     first = revision(space)
     space.apply(deployment(batching={"maxBatchSize": 16}))
-    until(lambda: space.settled() and revision(space) != first, bool, what="the change is served", limit_s=20)
+    until(lambda: space.settled() and revision(space) != first, bool, goal="the change is served", limit_s=20)
     both = records(space)
     space.apply(deployment(batching={"maxBatchSize": 8}))
-    until(lambda: space.settled() and revision(space) == first, bool, what="the first is served again", limit_s=20)
+    until(lambda: space.settled() and revision(space) == first, bool, goal="the first is served again", limit_s=20)
     assert records(space) == both
     numbers = {r["metadata"]["name"]: r["revision"] for r in space.every(kinds.CONTROLLER_REVISION)}
     assert numbers[first] == 3
@@ -164,14 +164,14 @@ def test_ten_records_of_twelve_changes_stay_with_their_config_maps(space: Space)
         target = until(
             lambda: space.status().get("revision", {}).get("target"),
             lambda t: t is not None and t not in names,
-            what=f"size {size} is planned",
+            goal=f"size {size} is planned",
         )
         names.append(str(target))
     space.wait_settled(limit_s=30)
-    until(lambda: records(space), lambda kept: kept == set(names[-10:]), what="the last ten records are kept")
+    until(lambda: records(space), lambda kept: kept == set(names[-10:]), goal="the last ten records are kept")
     kept = {r["data"]["overlay"] for r in space.every(kinds.CONTROLLER_REVISION)}
     assert len(kept) == 10
-    until(lambda: maps(space, "overlay"), lambda m: len(m) == 10, what="the overlays of the ten records are kept")
+    until(lambda: maps(space, "overlay"), lambda m: len(m) == 10, goal="the overlays of the ten records are kept")
     assert {space.must(kinds.CONFIG_MAP, m)["data"]["overlay.json"] for m in maps(space, "overlay")} == kept
     assert len(maps(space, "model")) == 1
 
@@ -184,8 +184,8 @@ def test_objects_that_pods_use_are_not_pruned(space: Space) -> None:
     stuck = {"gpu": {"count": 16}}
     for size in range(1, 13):
         space.apply(deployment(runtime=stuck, batching={"maxBatchSize": size}))
-        until(lambda: len(records(space)), lambda n, size=size: n >= min(size + 1, 11), what=f"size {size} is planned")  # type: ignore[misc]  # a default
-    until(lambda: len(records(space)), lambda n: n <= 11, what="old records are pruned")
+        until(lambda: len(records(space)), lambda n, size=size: n >= min(size + 1, 11), goal=f"size {size} is planned")  # type: ignore[misc]  # a default
+    until(lambda: len(records(space)), lambda n: n <= 11, goal="old records are pruned")
     assert first in records(space)
     assert used in maps(space, "overlay")
     assert space.condition("Ready")[0] == "True"
@@ -203,14 +203,14 @@ def test_the_service_follows_the_spec_and_goes_back(space: Space) -> None:
     refused = until(
         lambda: next((c for c in space.status()["conditions"] if c["type"] == "Accepted"), {}),
         lambda c: c.get("status") == "False",
-        what="the annotation is refused",
+        goal="the annotation is refused",
     )
     assert "spec.traffic.service.annotations has example.com/x" in refused["message"]
     assert space.must(kinds.SERVICE, "m")["metadata"]["annotations"][key] == "m.example"
 
     space.apply(deployment())
     back = until(
-        lambda: space.must(kinds.SERVICE, "m"), lambda s: s["spec"]["type"] == "ClusterIP", what="the type is back"
+        lambda: space.must(kinds.SERVICE, "m"), lambda s: s["spec"]["type"] == "ClusterIP", goal="the type is back"
     )
     assert key not in back["metadata"]["annotations"]
     assert "loadBalancerSourceRanges" not in back["spec"]

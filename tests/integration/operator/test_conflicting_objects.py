@@ -60,7 +60,7 @@ def test_a_conflicting_object_is_left_untouched_and_no_other_is_made(space: Spac
             until(
                 lambda name=names[owner]: space.must(kinds.DEPLOYMENT, name)["metadata"].get("annotations") or {},  # type: ignore[misc]
                 lambda annotations: "deployment.kubernetes.io/revision" in annotations,
-                what="the Deployment is taken up",
+                goal="the Deployment is taken up",
             )
     before = {owner: spec_of(space.must(kind, names[owner])) for owner, (kind, _) in theirs.items()}
     for owner in theirs:
@@ -73,13 +73,13 @@ def test_a_conflicting_object_is_left_untouched_and_no_other_is_made(space: Spac
         until(
             lambda owner=owner: [r for r in reasons(space, owner)() if r != "SourceNotFound"],  # type: ignore[misc]
             lambda r: r == ["Conflict"],
-            what="an event tells it",
+            goal="an event tells it",
         )
     labelled_names = {(kind.kind, names[owner]) for owner, (kind, _) in theirs.items() if labelled}
     always(
         lambda: space.children().keys() - labelled_names,
         lambda children: not children,
-        what="nothing is made",
+        goal="nothing is made",
         for_s=0.5,
     )
     assert {owner: spec_of(space.must(kind, names[owner])) for owner, (kind, _) in theirs.items()} == before
@@ -112,7 +112,7 @@ def test_every_child_that_is_deleted_comes_back(space: Space) -> None:
     until(
         lambda: {key: obj["metadata"]["uid"] for key, obj in space.children().items()},
         lambda now: now.keys() == before.keys() and not set(now.values()) & set(before.values()),
-        what="every child is there again",
+        goal="every child is there again",
         limit_s=15,
     )
 
@@ -143,7 +143,7 @@ def test_every_edit_of_a_child_is_set_right(space: Space) -> None:
         until(
             lambda kind=kind, name=name: without_versions(space.must(_KINDS[kind], name)),  # type: ignore[misc]  # defaults
             lambda now, before=before: now == before,  # type: ignore[misc]
-            what=f"{kind} {name} is as it was after {body}",
+            goal=f"{kind} {name} is as it was after {body}",
             limit_s=5,
         )
 
@@ -163,7 +163,7 @@ def test_a_finished_edit_by_another_field_manager_is_set_right_as_well(space: Sp
     until(
         lambda: space.must(kinds.SERVICE, "m")["spec"]["selector"]["app.kubernetes.io/component"],
         lambda component: component == "balancer",
-        what="the selector is ours again",
+        goal="the selector is ours again",
         limit_s=5,
     )
 
@@ -179,7 +179,7 @@ def test_labels_annotations_and_fields_of_others_stay(space: Space) -> None:
     service = until(
         lambda: space.must(kinds.SERVICE, "m"),
         lambda s: s["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "halcyon",
-        what="our label is back",
+        goal="our label is back",
         limit_s=5,
     )
     assert service["metadata"]["labels"]["team"] == "blue"
@@ -194,10 +194,10 @@ def test_a_port_added_by_another_writer_stays(space: Space, operator: Operator) 
     version = until(
         lambda: space.must(kinds.SERVICE, "m")["metadata"]["resourceVersion"],
         lambda _: len(space.must(kinds.SERVICE, "m")["spec"]["ports"]) == 3,
-        what="it is there",
+        goal="it is there",
     )
     # What earlier tests have left is still being deleted, and that has the operator write.
-    until(lambda: operator.metrics()["halcyon_model_deployments"], lambda n: n == 1, what="this one is the only one")
+    until(lambda: operator.metrics()["halcyon_model_deployments"], lambda n: n == 1, goal="this one is the only one")
     written = operator.metrics()["halcyon_api_writes_total"]
     space.scale(2)
     space.wait_settled()

@@ -126,7 +126,7 @@ async def test_every_limit_holds_while_a_tenant_overwrites_the_spec(
 
     assert edits.writes > 20
     assert max(counts) == BUDGET
-    until(lambda: accepted(space), lambda text: text == before, what="what was accepted is there again", limit_s=5)
+    until(lambda: accepted(space), lambda text: text == before, goal="what was accepted is there again", limit_s=5)
     if is_refused:
         assert "stays in effect" in space.condition("Accepted")[2]
     assert [e["type"] for e in space.events() if e["reason"] == "AcceptedSpecEdited"] == ["Warning"]
@@ -144,9 +144,9 @@ def test_an_edit_is_undone_at_once_also_while_the_spec_is_refused(operator: Oper
     space.wait_condition("Accepted", "False", "PolicyDenied")
     for edit in ({"data": {"accepted.json": forged(before)}}, {"data": {"accepted.json": None}}):
         space.merge(kinds.CONFIG_MAP, "m-balancer", edit)
-        until(lambda: _text(space), lambda text: text == before, what="it is there again", limit_s=2)
+        until(lambda: _text(space), lambda text: text == before, goal="it is there again", limit_s=2)
     space.delete(kinds.CONFIG_MAP, "m-balancer")
-    until(lambda: _text(space), lambda text: text == before, what="it is there again", limit_s=5)
+    until(lambda: _text(space), lambda text: text == before, goal="it is there again", limit_s=5)
 
 
 def _text(space: Space) -> str | None:

@@ -169,7 +169,7 @@ def crash(field: Field, space: Space, number: int, *, after: bool) -> bool:
 
     operator, door = field.start(rule, watch=space.namespace, in_turn=True)
     until(
-        lambda: door.closed.is_set() or space.settled(), bool, what=f"killed at write {number}", context=operator.tail
+        lambda: door.closed.is_set() or space.settled(), bool, goal=f"killed at write {number}", context=operator.tail
     )
     if door.closed.wait(0.5):
         assert operator.wait() == -signal.SIGKILL
@@ -329,7 +329,7 @@ def test_a_failing_write_is_retried_at_most_once_a_second(field: Field) -> None:
     # While children are being made, each of them is a reason to look again.
     rested(lambda: [sorted(space.children()) for space in spaces.values()], for_s=3)
     began = time.monotonic()
-    until(time.monotonic, lambda now: now > began + last_s, what="the faults have lasted", limit_s=last_s + 5)
+    until(time.monotonic, lambda now: now > began + last_s, goal="the faults have lasted", limit_s=last_s + 5)
     tried = [(bad[r.namespace], r.target, r.at) for r in door.writes() if r.namespace in bad]
     healed.set()
     rate = Counter((target, written) for target, written, at in tried if began < at <= began + last_s)
@@ -358,12 +358,12 @@ def test_a_change_while_watches_are_broken_is_seen_when_they_are_back(field: Fie
     broken.set()
     door.drop_streams()
     space.delete(kinds.SERVICE, "m")
-    until(lambda: len(operator.logged("cannot watch")), lambda n: n > 3, what="the watches fail")
+    until(lambda: len(operator.logged("cannot watch")), lambda n: n > 3, goal="the watches fail")
     broken.clear()
     until(
         lambda: (space.get(kinds.SERVICE, "m") or {"metadata": {"uid": before}})["metadata"]["uid"],
         lambda uid: uid != before,
-        what="the Service is made again",
+        goal="the Service is made again",
     )
     assert operator.stop() == 0
 
@@ -386,7 +386,7 @@ def test_a_status_that_arrives_after_a_newer_one_is_written_over(field: Field) -
         until(
             lambda: {k: v for k, v in space.status().items() if k != "observedGeneration"},
             lambda now: now == newer,
-            what="the status is right again",
+            goal="the status is right again",
             limit_s=5,
         )
     assert operator.stop() == 0

@@ -42,7 +42,7 @@ def route(space: Space, kind: Kind = kinds.HTTP_ROUTE) -> Object:
         until(
             lambda: space.get(kind, "m"),
             lambda obj: obj is not None,
-            what=f"{kind.kind} is written",
+            goal=f"{kind.kind} is written",
             limit_s=20,
             context=lambda: str(space.status()),
         )
@@ -111,7 +111,7 @@ def test_routes_are_written_once_the_cluster_knows_them_and_its_gateway_reports(
     assert space.condition("Ready")[0] == "True"
 
     space.apply(deployment())
-    until(lambda: [space.get(kind, "m") for kind in kinds.ROUTES], lambda routes: not any(routes), what="they are gone")
+    until(lambda: [space.get(kind, "m") for kind in kinds.ROUTES], lambda routes: not any(routes), goal="they are gone")
 
 
 def test_the_younger_of_two_conflicting_models_says_so_until_they_differ(cluster: Cluster, space: Space) -> None:
@@ -120,7 +120,7 @@ def test_the_younger_of_two_conflicting_models_says_so_until_they_differ(cluster
     gateway = {"name": "edge", "namespace": "infra", "http": {"hostnames": [f"{space.namespace}.example.com"]}}
     both = {"model": model, "traffic": {"gateway": gateway}}
     space.serve("older", **both)
-    until(lambda: space.get(kinds.HTTP_ROUTE, "older"), bool, what="the older has a route")
+    until(lambda: space.get(kinds.HTTP_ROUTE, "older"), bool, goal="the older has a route")
     time.sleep(1.1)  # an object's age is told in whole seconds, and of one second the name decides
     space.serve("m", **both)
 
@@ -171,6 +171,6 @@ def test_without_balancers_a_gateway_gives_a_canary_its_share(cluster: Cluster, 
     space.apply(deployment(replicas=4, **DIRECT, **canary, batching={"maxBatchSize": 2}))
     shared = [("m-route-a", 80), ("m-route-b", 20)]
     for kind in kinds.ROUTES:
-        until(lambda kind=kind: led_to(space, kind), lambda led: led == shared, what="the canary has its share")  # type: ignore[misc]
+        until(lambda kind=kind: led_to(space, kind), lambda led: led == shared, goal="the canary has its share")  # type: ignore[misc]
     selector = space.must(kinds.SERVICE, "m-route-b")["spec"]["selector"]
     assert selector["serving.halcyon.dev/slot"] == "b"

@@ -62,7 +62,7 @@ def test_twenty_idle_models_cause_no_writes_and_fit_into_150_mib(
     always(
         lambda: operator.metrics()["halcyon_api_writes_total"],
         lambda n: n == before[0],
-        what="writes",
+        goal="writes",
         for_s=REST_S,
         every_s=1,
     )
@@ -79,7 +79,7 @@ def test_twenty_idle_models_cause_no_writes_and_fit_into_150_mib(
     until(
         lambda: operator.metrics().get("halcyon_objects_skipped_total", 0),
         lambda n: n >= 10 * COUNT,
-        what="all are looked at",
+        goal="all are looked at",
     )
     assert written()[1] == before[1]
     assert operator.metrics()["halcyon_api_writes_total"] == 0

@@ -48,7 +48,7 @@ def test_a_cluster_serves_a_model_from_an_image(cluster: Cluster, space: Space) 
         # What was accepted last keeps serving, and nothing was tried.
         assert space.must(kinds.DEPLOYMENT, "m-a")["spec"]["template"] == before
         return
-    until(space.settled, bool, what="the image's revision is served")
+    until(space.settled, bool, goal="the image's revision is served")
     pod = space.must(kinds.DEPLOYMENT, "m-a")["spec"]["template"]["spec"]
     (volume,) = (v for v in pod["volumes"] if v["name"] == "source")
     assert volume["image"]["reference"] == IMAGE["reference"]
@@ -59,7 +59,7 @@ def test_a_cluster_serves_a_model_from_an_image(cluster: Cluster, space: Space) 
 
     first = space.status()["revision"]["current"]
     space.apply(in_image(reference="registry.example.com/models/digits:4"))
-    until(lambda: space.settled() and space.status()["revision"]["current"] != first, bool, what="another image rolls")
+    until(lambda: space.settled() and space.status()["revision"]["current"] != first, bool, goal="another image rolls")
 
 
 async def test_image_volume_support_is_checked_once_and_rechecked_while_missing(

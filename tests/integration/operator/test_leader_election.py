@@ -57,7 +57,7 @@ def space(cluster: Cluster, namespace: str) -> Space:
 def took(operator: Operator, limit_s: float) -> float:
     """Seconds until it leads."""
     began = time.monotonic()
-    until(lambda: operator.metrics().get("halcyon_leader"), lambda n: n == 1, what="it leads", limit_s=limit_s)
+    until(lambda: operator.metrics().get("halcyon_leader"), lambda n: n == 1, goal="it leads", limit_s=limit_s)
     return time.monotonic() - began
 
 
@@ -71,7 +71,7 @@ def test_a_leader_that_is_stopped_hands_over_within_2_s(pair: tuple[Operator, Op
     # A lease that can't be given back on a busy machine runs out.
     assert seconds <= 2 * PATIENCE or leader.logged("cannot release the lease"), leader.tail()
     space.scale(3)
-    until(space.replicas, lambda n: n == 3, what="the new leader works", limit_s=5)
+    until(space.replicas, lambda n: n == 3, goal="the new leader works", limit_s=5)
     assert not standby.complaints(), standby.complaints()
 
 
@@ -82,7 +82,7 @@ def test_a_leader_that_is_killed_is_followed_within_15_s(pair: tuple[Operator, O
     seconds = took(standby, 15)
     print(f"took over in {seconds:.1f} s")  # noqa: T201  # the figure of the test
     space.scale(3)
-    until(space.replicas, lambda n: n == 3, what="the new leader works", limit_s=5)
+    until(space.replicas, lambda n: n == 3, goal="the new leader works", limit_s=5)
 
 
 def test_a_leader_paused_past_its_lease_writes_no_more_and_ends(pair: tuple[Operator, Operator], space: Space) -> None:
@@ -94,7 +94,7 @@ def test_a_leader_paused_past_its_lease_writes_no_more_and_ends(pair: tuple[Oper
     took(standby, 15)
     # Work for the one that sleeps: it must not do it, nor undo what the other has done.
     space.scale(3)
-    until(space.replicas, lambda n: n == 3, what="the new leader works", limit_s=5)
+    until(space.replicas, lambda n: n == 3, goal="the new leader works", limit_s=5)
     space.wait_settled()
     # Kubernetes' own controllers write, too; and a status whose words alone have changed comes within 10 s.
     before = rested(space.versions, for_s=11)
@@ -102,7 +102,7 @@ def test_a_leader_paused_past_its_lease_writes_no_more_and_ends(pair: tuple[Oper
     assert leader.wait(10 * PATIENCE) == 1
     assert "LeaseLost" not in leader.tail()
     assert leader.logged("the operator exits with an error")[0]["error"].startswith("lease ")
-    always(space.versions, lambda now: now == before, what="nothing is written", for_s=1)
+    always(space.versions, lambda now: now == before, goal="nothing is written", for_s=1)
     assert not standby.complaints(), standby.complaints()
 
 
@@ -133,7 +133,7 @@ def test_both_replicas_answer_the_metrics_api_for_authorized_callers_alone(
         },
     )
     for replica in pair:
-        status, message = until(metrics_request(replica, space, good), lambda a: a[0] != 403, what="the binding counts")
+        status, message = until(metrics_request(replica, space, good), lambda a: a[0] != 403, goal="the binding counts")
         # No agent runs here, so nothing is known; and that is what it says, not 0.
         assert status == 404
         assert "no balancer agent has reported yet" in message
@@ -189,7 +189,7 @@ def test_children_go_with_a_model_deployment_deleted_while_no_operator_runs(
     space.serve(scaling={"maxReplicas": 3, "actuator": "HPA"})
     assert operator.stop() == 0
     space.delete(kinds.MODEL_DEPLOYMENT, "m")
-    until(space.children, lambda left: not left, what="the garbage collector has removed the children", limit_s=30)
+    until(space.children, lambda left: not left, goal="the garbage collector has removed the children", limit_s=30)
     assert space.get(kinds.MODEL_DEPLOYMENT, "m") is None
 
 
@@ -202,14 +202,14 @@ def test_a_namespace_with_a_served_model_can_be_deleted(
     until(
         lambda: cluster.api.exists(f"/api/v1/namespaces/{space.namespace}"),
         lambda exists: not exists,
-        what="the namespace is gone",
+        goal="the namespace is gone",
         limit_s=60,
     )
     # What earlier tests have left is still being deleted, and that has the operator write.
-    until(lambda: operator.metrics()["halcyon_model_deployments"], lambda n: n == 0, what="no model is left")
+    until(lambda: operator.metrics()["halcyon_model_deployments"], lambda n: n == 0, goal="no model is left")
     writes = operator.metrics()["halcyon_api_writes_total"]
     always(
-        lambda: operator.metrics()["halcyon_api_writes_total"], lambda n: n == writes, what="no write is tried", for_s=1
+        lambda: operator.metrics()["halcyon_api_writes_total"], lambda n: n == writes, goal="no write is tried", for_s=1
     )
     assert not operator.complaints(), operator.complaints()
 
@@ -219,7 +219,7 @@ def test_the_operator_comes_to_work_when_its_secret_comes_later(start: Callable[
     system = Space(space.api, operator.namespace)
     system.delete(kinds.SECRET, "halcyon-tls")
     space.apply(files(), deployment())
-    until(lambda: operator.logged("cannot refresh the certificates"), bool, what="it says what lacks")
+    until(lambda: operator.logged("cannot refresh the certificates"), bool, goal="it says what lacks")
     assert "doesn't exist; the Helm chart creates it" in operator.logged("cannot refresh the certificates")[0]["error"]
     assert operator.fetch("/readyz") == ""
     space.api.create(kinds.SECRET.path(operator.namespace), {"metadata": {"name": "halcyon-tls"}})

@@ -53,16 +53,16 @@ def test_network_policies_follow_the_routing_mode_and_go_with_the_model(space: S
     ]
 
     space.apply(deployment(**SERVICE))
-    until(lambda: policies(space).keys(), lambda names: names == {"m-server"}, what="the policy of balancers is gone")
+    until(lambda: policies(space).keys(), lambda names: names == {"m-server"}, goal="the policy of balancers is gone")
     space.apply(deployment())
     until(
         lambda: _let_in(space),
         lambda clients: clients == {"halcyon", "balancer", "monitoring"},
-        what="clients aren't let in",
+        goal="clients aren't let in",
     )
 
     space.delete(kinds.MODEL_DEPLOYMENT, "m")
-    until(lambda: policies(space), lambda left: not left, what="the policies are gone")
+    until(lambda: policies(space), lambda left: not left, goal="the policies are gone")
 
 
 def _let_in(space: Space) -> set[str]:
@@ -84,9 +84,9 @@ def test_an_edit_is_set_right_and_nothing_is_written_without_one(space: Space) -
 
     original = policies(space)["m-server"]["spec"]
     space.merge(kinds.NETWORK_POLICY, "m-server", {"spec": {"ingress": [{}]}})
-    until(lambda: policies(space)["m-server"]["spec"], lambda spec: spec == original, what="the edit is set right")
+    until(lambda: policies(space)["m-server"]["spec"], lambda spec: spec == original, goal="the edit is set right")
     space.delete(kinds.NETWORK_POLICY, "m-balancer")
-    until(lambda: policies(space).keys(), lambda names: "m-balancer" in names, what="what was deleted is made again")
+    until(lambda: policies(space).keys(), lambda names: "m-balancer" in names, goal="what was deleted is made again")
 
 
 def test_a_conflicting_network_policy_is_left_alone_and_named(space: Space) -> None:

@@ -160,10 +160,10 @@ async def drive(installed: Installed) -> None:
     operator, space = installed.operator, installed.space
     operator.wait_ready()
     space.serve(scaling={"maxReplicas": 3, "actuator": "HPA"})
-    until(space.events, bool, what="events are written")
+    until(space.events, bool, goal="events are written")
 
     space.serve(scaling={"maxReplicas": 9, "policy": "Rules", "actuator": "Direct", "targets": {"queueDepth": 10}})
-    until(lambda: space.get(kinds.HPA, "m"), lambda hpa: hpa is None, what="the HPA that is no longer wanted goes")
+    until(lambda: space.get(kinds.HPA, "m"), lambda hpa: hpa is None, goal="the HPA that is no longer wanted goes")
     async with Agent(operator, space, token(space, "m-balancer", AUDIENCE)) as stream:
         await until_then(space, 2, stream, queued=20)
         dead = servers(space)[0]
@@ -197,23 +197,23 @@ async def drive(installed: Installed) -> None:
     until(
         lambda: metrics_response(operator, space, reader)[0],
         lambda status: status in {200, 404},
-        what="a reader is answered",
+        goal="a reader is answered",
     )
 
     job = kinds.JOB, "night-batch"
     space.apply(batch_inference())
-    first = until(lambda: space.get(*job), bool, what="a runner is made", limit_s=30)
+    first = until(lambda: space.get(*job), bool, goal="a runner is made", limit_s=30)
     space.apply(batch_inference(suspend=True))
-    until(lambda: space.must(*job)["spec"]["suspend"], bool, what="the runner is paused")
+    until(lambda: space.must(*job)["spec"]["suspend"], bool, goal="the runner is paused")
     space.apply(batch_inference(maxFailures=5))
     until(
         lambda: (space.get(*job) or first)["metadata"]["uid"] != (first or {})["metadata"]["uid"],
         bool,
-        what="the runner is replaced",
+        goal="the runner is replaced",
     )
 
     space.serve(traffic={"mode": "Direct"})
-    until(lambda: space.get(kinds.ROLE, "m-balancer"), lambda role: role is None, what="the balancer's role goes")
+    until(lambda: space.get(kinds.ROLE, "m-balancer"), lambda role: role is None, goal="the balancer's role goes")
     space.serve()
 
 

@@ -108,13 +108,13 @@ def change(space: Space, model: Object) -> str:
     before = space.status()["revision"]["target"]
     space.apply(model)
     look = lambda: space.status()["revision"]["target"]  # noqa: E731  # said twice
-    return str(until(look, lambda t: t != before, what="the change is planned"))
+    return str(until(look, lambda t: t != before, goal="the change is planned"))
 
 
 def refuse(space: Space, revision: str, text: str) -> None:
     """Have the fetcher of a held pod say that the model's configuration is broken."""
     look = lambda: [p for p in servers(space) if f"m-{p['metadata']['labels'][REVISION]}" == revision]  # noqa: E731
-    for pod in until(look, bool, what=f"a pod of {revision}"):
+    for pod in until(look, bool, goal=f"a pod of {revision}"):
         ended = {
             "exitCode": 1,
             "reason": "Error",
@@ -135,7 +135,7 @@ def fewest(space: Space, prefixes: tuple[str, ...] = ("m-a-",)) -> Iterator[list
         until(
             lambda: {pod["metadata"]["uid"]: pod["metadata"]["resourceVersion"] for pod in space.every(kinds.POD)},
             lambda now: now == {uid: pod["metadata"]["resourceVersion"] for uid, pod in dict(follow.pods).items()},
-            what="all that happened was seen",
+            goal="all that happened was seen",
         )
 
 
@@ -145,7 +145,7 @@ def event_notes(space: Space, reason: str) -> list[str]:
 
 def wait_single_event(space: Space, reason: str) -> None:
     """Events are written beside the status that they tell of, so one may be there a moment after it."""
-    until(lambda: event_notes(space, reason), bool, what=f"an event tells of {reason}")
+    until(lambda: event_notes(space, reason), bool, goal=f"an event tells of {reason}")
     assert len(event_notes(space, reason)) == 1
 
 
@@ -201,12 +201,12 @@ def test_a_rollout_blocked_past_the_deadline_has_all_of_it_once_unblocked(space:
     second = change(space, pool.model(2, strategy="Surge", surgeTimeout="1s", held=True))
     space.wait_condition("Stalled", "True", "RolloutBlocked", limit_s=100)
     pool.resize(3)
-    until(lambda: space.condition("Stalled")[0], lambda s: s != "True", what="it goes on")
+    until(lambda: space.condition("Stalled")[0], lambda s: s != "True", goal="it goes on")
     # Its pod starts now, which it hadn't before; and is given the time for it.
     always(
         lambda: (applied(space), space.condition("Stalled")),
         lambda state: state[0] == second and state[1][0] != "True",
-        what="the pod has its time to start",
+        goal="the pod has its time to start",
         for_s=15,
     )
     assert event_notes(space, "RolledBack") == []
@@ -225,13 +225,13 @@ def test_replicas_are_followed_while_a_rollout_is_blocked(space: Space, pool: Po
 def test_more_pods_than_capacity_do_not_stop_replace(space: Space, pool: Pool) -> None:
     start(space, pool.model(1))
     space.scale(3)
-    until(lambda: space.status()["pods"]["unschedulable"], lambda n: n == 1, what="the third finds no room")
+    until(lambda: space.status()["pods"]["unschedulable"], lambda n: n == 1, goal="the third finds no room")
     grace_s, wait_s = servers(space)[0]["spec"]["terminationGracePeriodSeconds"], 1
     began = time.monotonic()
-    until(lambda: time.monotonic() - began, lambda s: s > grace_s + wait_s + 1, what="it is for good", limit_s=60)
+    until(lambda: time.monotonic() - began, lambda s: s > grace_s + wait_s + 1, goal="it is for good", limit_s=60)
     with fewest(space) as seen:
         change(space, pool.model(2, replicas=3, strategy="Replace", surgeTimeout=f"{wait_s}s"))
-        until(lambda: space.status()["pods"], lambda r: r["updated"] == 3 and r["ready"] == 2, what="all are new")
+        until(lambda: space.status()["pods"], lambda r: r["updated"] == 3 and r["ready"] == 2, goal="all are new")
     assert min(seen) == 1
 
 
@@ -243,10 +243,10 @@ def test_a_replaced_revision_that_cannot_load_comes_back_after_one_pod(space: Sp
         message = space.wait_condition("Stalled", "True", "RolledBack")
         assert "line 3: expected a number" in message
         assert "spec.model.revision" in message
-        until(lambda: ready(space), lambda n: n == 2, what="both old pods are back")
+        until(lambda: ready(space), lambda n: n == 2, goal="both old pods are back")
     assert min(seen) == 1
     assert applied(space) == first
-    until(lambda: rollout(space)["phase"], lambda p: p == "RolledBack", what="it is all over")
+    until(lambda: rollout(space)["phase"], lambda p: p == "RolledBack", goal="it is all over")
     assert rollout(space)["failed"]["revision"] == bad
     assert rollout(space)["failed"]["reason"] == "ModelConfigInvalid"
     assert space.condition("Ready")[0] == "True"
@@ -259,23 +259,23 @@ def test_a_failed_revision_is_not_retried_until_the_spec_changes(space: Space, p
     first = start(space, pool.model(1, strategy="Replace"))
     bad = change(space, pool.model(2, strategy="Replace", held=True))
     refuse(space, bad, "no")
-    until(lambda: rollout(space).get("phase"), lambda p: p == "RolledBack", what="it was gone back")
+    until(lambda: rollout(space).get("phase"), lambda p: p == "RolledBack", goal="it was gone back")
     # Not by a restart, nor by a count, nor by the same spec, nor with the status lost.
     operator.stop()
     space.merge(kinds.MODEL_DEPLOYMENT, "m", {"status": None}, subresource="status")
     operator.start()
     until(
-        lambda: rollout(space).get("phase"), lambda p: p == "RolledBack", what="it is known after a restart", limit_s=30
+        lambda: rollout(space).get("phase"), lambda p: p == "RolledBack", goal="it is known after a restart", limit_s=30
     )
     space.scale(1)
     space.apply(pool.model(2, replicas=1, strategy="Replace", held=True))
-    always(lambda: applied(space), lambda r: r == first, what="the failed one is left alone", for_s=2)
+    always(lambda: applied(space), lambda r: r == first, goal="the failed one is left alone", for_s=2)
     # A new one is tried, and then the failed one again, since it is asked for anew.
     third = change(space, pool.model(3, replicas=1, strategy="Replace"))
     space.wait_settled(limit_s=30)
     assert applied(space) == third
     space.apply(pool.model(2, replicas=1, strategy="Replace", held=True))
-    until(lambda: applied(space), lambda r: r == bad, what="it is tried again")
+    until(lambda: applied(space), lambda r: r == bad, goal="it is tried again")
     results = {h["revision"]: h["result"] for h in rollout(space)["history"]}
     assert (results[first], results[third]) == ("Served", "Served")
 
@@ -286,12 +286,12 @@ def test_stay_keeps_trying_what_failed(space: Space, pool: Pool) -> None:
     refuse(space, bad, "no")
     message = space.wait_condition("Stalled", "True", "ModelConfigInvalid")
     assert "spec.rollout.onFailure is Stay" in message
-    always(lambda: applied(space), lambda r: r == bad, what="it stays", for_s=1)
+    always(lambda: applied(space), lambda r: r == bad, goal="it stays", for_s=1)
     assert ready(space) == 1
     # Rollback is what the field says from now on.
     space.apply(pool.model(2, strategy="Replace", held=True))
     space.wait_condition("Stalled", "True", "RolledBack")
-    until(lambda: ready(space), lambda n: n == 2, what="the old ones are back")
+    until(lambda: ready(space), lambda n: n == 2, goal="the old ones are back")
 
 
 def test_capacity_that_one_pod_cannot_free_is_returned(space: Space, pool: Pool) -> None:
@@ -299,7 +299,7 @@ def test_capacity_that_one_pod_cannot_free_is_returned(space: Space, pool: Pool)
     with fewest(space) as seen:
         change(space, pool.model(1, gpus=2, surgeTimeout="1s"))
         message = space.wait_condition("Stalled", "True", "RolledBack", limit_s=40)
-        until(lambda: ready(space), lambda n: n == 2, what="both old pods are back")
+        until(lambda: ready(space), lambda n: n == 2, goal="both old pods are back")
     assert "needs 2 more nvidia.com/gpu" in message
     assert min(seen) == 1
     assert applied(space) == first
@@ -314,7 +314,7 @@ def test_records_of_an_earlier_version_restart_no_pod_and_count_as_good(
     space.merge(kinds.CONTROLLER_REVISION, first, {"metadata": {"annotations": None}})
     operator.start()
     look = lambda: (space.must(kinds.CONTROLLER_REVISION, first)["metadata"].get("annotations") or {}).get(NOTE, "")  # noqa: E731
-    until(look, lambda note: "served" in note, what="it is known as good", limit_s=30)
+    until(look, lambda note: "served" in note, goal="it is known as good", limit_s=30)
     assert {p["metadata"]["uid"] for p in servers(space)} == pods
     assert space.settled()
 
@@ -335,8 +335,8 @@ def test_the_last_good_revision_returns_past_the_deadline_after_an_operator_kill
         operator.process.wait()
         operator.start()
         message = space.wait_condition("Stalled", "True", "RolledBack", limit_s=100)
-        until(lambda: applied(space), lambda r: r == first, what="the old template is back")
-        until(lambda: len(servers(space)), lambda n: n == 2, what="the failed pod is gone")
+        until(lambda: applied(space), lambda r: r == first, goal="the old template is back")
+        until(lambda: len(servers(space)), lambda n: n == 2, goal="the failed pod is gone")
     assert "line 3: expected a number" in message
     assert min(seen) == 2
     wait_single_event(space, "RolledBack")
@@ -395,16 +395,16 @@ def test_a_canary_takes_its_share_and_promotion_restarts_no_pod_of_it(
     space.serve(**pool.model(1, replicas=4, **canary)["spec"])
     first = applied(space)
     bad = change(space, pool.model(2, replicas=4, **canary))
-    until(lambda: weights(space), lambda w: w == {"a": 75, "b": 25}, what="the canary has its share")
+    until(lambda: weights(space), lambda w: w == {"a": 75, "b": 25}, goal="the canary has its share")
     until(
-        lambda: (len(pods_of(space, "a")), len(pods_of(space, "b"))), lambda n: n == (3, 1), what="the count is split"
+        lambda: (len(pods_of(space, "a")), len(pods_of(space, "b"))), lambda n: n == (3, 1), goal="the count is split"
     )
     assert applied(space) == first
     # Without evidence it stays at its step, and says so.
-    until(lambda: rollout(space).get("message", ""), lambda m: "waiting for analysis" in m, what="it waits")
+    until(lambda: rollout(space).get("message", ""), lambda m: "waiting for analysis" in m, goal="it waits")
     assert rollout(space)["canary"] == {"step": 1, "weight": 25, "pods": 1}
     split = {"total": 4, "ready": 4, "updated": 1, "unschedulable": 0}
-    until(lambda: space.status()["pods"], lambda r: r.items() >= split.items(), what="the status says so")
+    until(lambda: space.status()["pods"], lambda r: r.items() >= split.items(), goal="the status says so")
     canaries = pods_of(space, "b")
     # A word that was said before is taken back by the next one.
     space.merge(kinds.MODEL_DEPLOYMENT, "m", {"metadata": {"annotations": {"serving.halcyon.dev/abort": "another"}}})
@@ -416,15 +416,15 @@ def test_a_canary_takes_its_share_and_promotion_restarts_no_pod_of_it(
             "all requests once one of its pods is ready"
         ),
     )
-    until(lambda: of_slot(space, "a"), lambda left: not left, what="the old slot is gone", limit_s=40)
+    until(lambda: of_slot(space, "a"), lambda left: not left, goal="the old slot is gone", limit_s=40)
     assert weights(space) == {"b": 100}
-    until(lambda: pods_of(space, "b"), lambda pods: len(pods) == 4, what="the new one has the count")
+    until(lambda: pods_of(space, "b"), lambda pods: len(pods) == 4, goal="the new one has the count")
     assert canaries <= pods_of(space, "b")
     assert space.status()["revision"] == {"current": bad, "target": bad}
     space.wait_condition("Ready", "True", "Ready")
     assert not space.condition("Reconciling")[0]
     # Once the last pod of the old slot is gone too, which its Deployment doesn't wait for.
-    until(lambda: rollout(space)["phase"], lambda phase: phase == "Complete", what="the rollout is over")
+    until(lambda: rollout(space)["phase"], lambda phase: phase == "Complete", goal="the rollout is over")
     output = "halcyon promote: m has no canary in progress: its rollout is Complete\n"
     assert command_output(kubectl, space, "promote") == (2, output)
 
@@ -434,11 +434,11 @@ def test_a_canary_goes_by_time_without_analysis_and_frees_its_slot(space: Space,
     canary: dict[str, Any] = {"strategy": "Canary", "canary": {"steps": STEPS, "analysis": {"mode": "Disabled"}}}
     space.serve(**pool.model(1, replicas=4, **canary)["spec"])
     second = change(space, pool.model(2, replicas=4, **canary))
-    until(lambda: space.status()["revision"].get("current"), lambda r: r == second, what="it is served", limit_s=40)
-    until(lambda: of_slot(space, "a"), lambda left: not left, what="the old slot is gone", limit_s=40)
+    until(lambda: space.status()["revision"].get("current"), lambda r: r == second, goal="it is served", limit_s=40)
+    until(lambda: of_slot(space, "a"), lambda left: not left, goal="the old slot is gone", limit_s=40)
     third = change(space, pool.model(3, replicas=4, **canary))
-    until(lambda: space.status()["revision"].get("current"), lambda r: r == third, what="so is the next", limit_s=40)
-    until(lambda: of_slot(space, "b"), lambda left: not left, what="slot b is free again", limit_s=40)
+    until(lambda: space.status()["revision"].get("current"), lambda r: r == third, goal="so is the next", limit_s=40)
+    until(lambda: of_slot(space, "b"), lambda left: not left, goal="slot b is free again", limit_s=40)
     assert weights(space) == {"a": 100}
     assert [h["result"] for h in rollout(space)["history"]] == ["Served"] * 3
 
@@ -451,20 +451,20 @@ def test_an_aborted_canary_leaves_nothing_and_is_not_tried_again(
     space.serve(**pool.model(1, replicas=4, **canary)["spec"])
     first = applied(space)
     bad = change(space, pool.model(2, replicas=4, **canary))
-    until(lambda: len(pods_of(space, "b")), lambda n: n == 1, what="the canary is ready")
+    until(lambda: len(pods_of(space, "b")), lambda n: n == 1, goal="the canary is ready")
     space.scale(3)
-    until(lambda: len(pods_of(space, "a") | pods_of(space, "b")), lambda n: n == 3, what="the count is followed")
+    until(lambda: len(pods_of(space, "a") | pods_of(space, "b")), lambda n: n == 3, goal="the count is followed")
     status, output = command_output(kubectl, space, "abort")
     assert (status, output.split(",")[0]) == (0, f"modeldeployment.serving.halcyon.dev/m aborted (revision {bad}")
     message = space.wait_condition("Stalled", "True", "RolledBack")
     assert "CanaryAborted: annotation serving.halcyon.dev/abort aborted the canary" in message
-    until(lambda: of_slot(space, "b"), lambda left: not left, what="its slot is gone")
-    until(lambda: len(pods_of(space, "a")), lambda n: n == 3, what="all pods are of the old one")
+    until(lambda: of_slot(space, "b"), lambda left: not left, goal="its slot is gone")
+    until(lambda: len(pods_of(space, "a")), lambda n: n == 3, goal="all pods are of the old one")
     operator.stop()
     operator.start()
     operator.wait_leading()
     space.merge(kinds.MODEL_DEPLOYMENT, "m", {"metadata": {"annotations": {"serving.halcyon.dev/abort": None}}})
-    always(lambda: of_slot(space, "b"), lambda left: not left, what="it stays away", for_s=2)
+    always(lambda: of_slot(space, "b"), lambda left: not left, goal="it stays away", for_s=2)
     assert applied(space) == first
 
 
@@ -501,7 +501,7 @@ def half(space: Space, pool: Pool) -> str:
     space.serve(**pool.model(1, replicas=4, strategy="Canary", **HALF)["spec"])
     canary = change(space, pool.model(2, replicas=4, strategy="Canary", **HALF))
     split = lambda: (len(pods_of(space, "a")), len(pods_of(space, "b")))  # noqa: E731  # shorter so
-    until(split, lambda n: n == (2, 2), what="the canary has half of the pods", limit_s=40)
+    until(split, lambda n: n == (2, 2), goal="the canary has half of the pods", limit_s=40)
     return canary
 
 
@@ -509,19 +509,19 @@ def test_a_superseded_canary_goes_pod_by_pod_while_no_gpu_is_free(space: Space, 
     half(space, pool)
     with fewest(space, prefixes=("m-a-", "m-b-")) as seen:
         third = change(space, pool.model(3, replicas=4, strategy="Auto", **HALF))
-        until(lambda: weights(space), lambda w: w.get("b", 0) < 50, what="the canary gives way")
+        until(lambda: weights(space), lambda w: w.get("b", 0) < 50, goal="the canary gives way")
         operator.stop()
         operator.start()
         operator.wait_leading()
         until(
             lambda: space.status()["revision"].get("current"),
             lambda r: r == third,
-            what="it is served",
+            goal="it is served",
             limit_s=40,
             context=lambda: picture(space, operator),
         )
         until(
-            lambda: (of_slot(space, "b"), served(space)), lambda n: n == (set(), 4), what="the slot is gone", limit_s=40
+            lambda: (of_slot(space, "b"), served(space)), lambda n: n == (set(), 4), goal="the slot is gone", limit_s=40
         )
     assert min(seen) >= 3
 
@@ -534,7 +534,7 @@ def test_a_superseded_canary_that_waits_for_capacity_is_aborted_by_its_command(
     space.wait_condition("Reconciling", "True", "RolloutBlocked")
     status, output = command_output(kubectl, space, "abort")
     assert (status, f"m aborted (revision {second}, superseded by a newer spec)" in output) == (0, True), output
-    until(lambda: of_slot(space, "b"), lambda left: not left, what="nothing is left of it", limit_s=30)
+    until(lambda: of_slot(space, "b"), lambda left: not left, goal="nothing is left of it", limit_s=30)
     # The one that serves has its GPUs now, and Surge takes none from it.
     pool.resize(5)
     space.wait_settled(limit_s=40)

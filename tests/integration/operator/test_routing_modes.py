@@ -47,12 +47,12 @@ def test_one_routing_mode_becomes_the_other_and_back(space: Space) -> None:
 
     space.apply(deployment(**SERVICE))
     # What agents read goes with the last of their pods, which nobody tells a reconcile.
-    until(lambda: of_balancers(space), lambda kinds_: kinds_ == {"ConfigMap"}, what="the balancers are gone")
+    until(lambda: of_balancers(space), lambda kinds_: kinds_ == {"ConfigMap"}, goal="the balancers are gone")
     space.wait_settled()
     assert led_to(space) == SERVERS
 
     space.apply(deployment())
-    until(lambda: led_to(space), lambda to: to == BALANCERS, what="the Service leads to balancers")
+    until(lambda: led_to(space), lambda to: to == BALANCERS, goal="the Service leads to balancers")
     available = space.must(kinds.DEPLOYMENT, "m-balancer")["status"].get("availableReplicas")
     assert available, "it led to balancers before one was there"
     space.wait_settled()

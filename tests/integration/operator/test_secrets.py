@@ -84,7 +84,7 @@ def refused_token(operator: Operator) -> None:
         except OSError:
             return 0
 
-    until(status, lambda code: code == 401, what="the metrics API refuses a token")
+    until(status, lambda code: code == 401, goal="the metrics API refuses a token")
 
 
 def left(operator: Operator, space: Space) -> dict[str, str]:

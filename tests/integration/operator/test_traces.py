@@ -76,7 +76,7 @@ def collector(directory: Path, port: int) -> Iterator[Path]:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
     try:
         until(
-            lambda: "Everything is ready" in log.read_text(), bool, what="the collector is ready", context=log.read_text
+            lambda: "Everything is ready" in log.read_text(), bool, goal="the collector is ready", context=log.read_text
         )
         yield log
     finally:
@@ -106,7 +106,7 @@ async def test_a_models_reconcile_is_recorded_in_spans(cluster: Cluster, namespa
             async with Agent(operator, space, token(space, "m-balancer", AUDIENCE)) as stream:
                 await until_then(space, 5, stream, queued=48)
         # An operator that ends sends what is left.
-        until(lambda: "scale" in {span.name for span in spans(log.read_text())}, bool, what="the spans are there")
+        until(lambda: "scale" in {span.name for span in spans(log.read_text())}, bool, goal="the spans are there")
         text = log.read_text()
     exported = spans(text)
     # The operator looks at every namespace, and models of tests that have ended may be about to go.
@@ -142,4 +142,4 @@ def test_a_collector_that_is_away_costs_nothing_but_the_traces(
     with leading(cluster, tmp_path, f"--traces-endpoint=http://127.0.0.1:{port}/v1/traces"):
         space.serve()
         space.wait_condition("Accepted", "True")
-        until(lambda: space.status().get("observedGeneration"), bool, what="the status is written")
+        until(lambda: space.status().get("observedGeneration"), bool, goal="the status is written")

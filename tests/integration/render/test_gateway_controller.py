@@ -200,7 +200,7 @@ async def test_http_grpc_and_canary_weights_pass_through_a_gateway(edge: Edge, s
             until,
             lambda: (len(pods_of(space, "a")), len(pods_of(space, "b")), led_to(space)),
             lambda split: split == (3, 1, [("m-route-a", 80), ("m-route-b", 20)]),
-            what="the canary has its pod and its weight",
+            goal="the canary has its pod and its weight",
         )
         await wait_answered(edge, await servers.follow())
         for share in await shares(edge, servers):
@@ -213,7 +213,7 @@ async def test_http_grpc_and_canary_weights_pass_through_a_gateway(edge: Edge, s
             until,
             lambda: (len(pods_of(space, "a")), len(pods_of(space, "b"))),
             lambda split: split == (0, 4),
-            what="all pods are of the canary's revision",
+            goal="all pods are of the canary's revision",
         )
         await wait_answered(edge, await servers.follow())
         assert await shares(edge, servers) == (1, 1)

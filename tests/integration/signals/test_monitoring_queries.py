@@ -186,7 +186,7 @@ async def test_queries_of_dashboards_and_alerts_have_data_and_series_go_with_mod
             site = await asyncio.to_thread(stack.enter_context, prometheus(jobs))
 
             async def so(look: Callable[[], list[str]], description: str) -> None:
-                await asyncio.to_thread(until, look, lambda left: not left, what=description, limit_s=60, every_s=0.5)
+                await asyncio.to_thread(until, look, lambda left: not left, goal=description, limit_s=60, every_s=0.5)
 
             def scraped() -> list[str]:
                 return [

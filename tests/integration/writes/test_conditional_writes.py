@@ -164,7 +164,7 @@ def test_an_object_between_look_and_write_is_never_taken_over(
         # The operator's watch of Services is broken, so it still sees its own Service.
         state["broken"] = True
         door.drop_streams("services")
-        until(lambda: operator.logged("cannot watch"), bool, what="the watch is broken")
+        until(lambda: operator.logged("cannot watch"), bool, goal="the watch is broken")
         space.delete(kinds.SERVICE, "m")
         cluster.api.create(path, SERVICE)
         space.apply(
@@ -172,8 +172,8 @@ def test_an_object_between_look_and_write_is_never_taken_over(
                 traffic={"service": {"annotations": {"external-dns.alpha.kubernetes.io/hostname": "m.example.com"}}}
             )
         )
-        until(lambda: operator.logged("reconcile failed"), bool, what="the write is refused")
-        always(lambda: untouched(space), lambda _: True, what="it stays theirs", for_s=1)
+        until(lambda: operator.logged("reconcile failed"), bool, goal="the write is refused")
+        always(lambda: untouched(space), lambda _: True, goal="it stays theirs", for_s=1)
         state["broken"] = False
         space.wait_condition("Accepted", "False", "Conflict")
         untouched(space)

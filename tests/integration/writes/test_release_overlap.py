@@ -32,19 +32,19 @@ def test_the_second_release_of_a_namespace_manages_it_after_the_first(
         space.apply(deployment(replicas=2))
         space.wait_settled(limit_s=30)
         before = rested(space.versions, for_s=2)
-        always(space.versions, lambda now: now == before, what="nothing is written", for_s=5)
+        always(space.versions, lambda now: now == before, goal="nothing is written", for_s=5)
 
         assert first.stop() == 0
         until(
             lambda: space.status().get("operator"),
             lambda named: named == f"{second.namespace}/halcyon",
-            what="the second release takes over",
+            goal="the second release takes over",
             limit_s=60,
         )
         until(
             lambda: [c["type"] for c in space.must(kinds.MODEL_DEPLOYMENT, "m")["status"]["conditions"]],
             lambda types: "OperatorConflict" not in types,
-            what="the condition is removed",
+            goal="the condition is removed",
         )
         space.wait_settled(limit_s=30)
         assert second.stop() == 0

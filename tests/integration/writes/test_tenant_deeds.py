@@ -83,7 +83,7 @@ def test_deeds_of_a_tenant_reach_its_own_models_alone(cluster: Cluster, namespac
             account = until(
                 lambda: tenant.condition("Accepted", mine[DEEDS_INDEX]),
                 lambda condition: condition[0] == "False",
-                what="the tenant is told of its own object",
+                goal="the tenant is told of its own object",
                 limit_s=60,
             )
             assert account[1] == "Conflict"

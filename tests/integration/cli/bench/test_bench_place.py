@@ -93,7 +93,7 @@ def settled(space: Space) -> dict[Any, str]:
         time.sleep(2)
         return was == before
 
-    until(is_quiet, bool, what="no object is written any more", limit_s=60)
+    until(is_quiet, bool, goal="no object is written any more", limit_s=60)
     return before
 
 
@@ -106,7 +106,7 @@ def test_a_measurement_makes_a_copy_and_leaves_nothing(space: Space, bench: Run)
     # KWOK's pods have no log, so this measurement ends when its client has.
     assert status == 2, err
     assert "the result can't be read from the client's log" in err, err
-    until(lambda: left(space), lambda names: not names, what="nothing is left", limit_s=60)
+    until(lambda: left(space), lambda names: not names, goal="nothing is left", limit_s=60)
     after = space.versions()
     assert {key: after.get(key) for key in before if key[0] != "Event"} == {
         key: version for key, version in before.items() if key[0] != "Event"
@@ -143,7 +143,7 @@ def test_a_copy_is_served_beside_the_original_and_owned_by_the_job(
             if p["metadata"]["labels"].get("serving.halcyon.dev/model-deployment") == "m"
         ]
         assert {p["metadata"]["name"].rsplit("-", 2)[0] for p in own} == {"m-a", "m-balancer"}
-    until(lambda: left(space), lambda names: not names, what="nothing is left", limit_s=60)
+    until(lambda: left(space), lambda names: not names, goal="nothing is left", limit_s=60)
     assert space.must(kinds.MODEL_DEPLOYMENT, "m")["metadata"]["generation"] == original["metadata"]["generation"]
 
 
@@ -167,7 +167,7 @@ def test_two_copies_have_one_client_and_go_together(space: Space, cluster: Clust
             assert space.must(kinds.SERVICE, f"{name}-server")["spec"]["clusterIP"] == "None"
         pods = [pod for pod in space.every(kinds.POD) if pod["metadata"]["labels"].get(client_job.BENCH_LABEL)]
         assert len(pods) == 1
-    until(lambda: left(space), lambda names: not names, what="nothing is left", limit_s=60)
+    until(lambda: left(space), lambda names: not names, goal="nothing is left", limit_s=60)
 
 
 def test_models_in_turns_are_measured_by_one_command(space: Space, bench: Run) -> None:
@@ -177,7 +177,7 @@ def test_models_in_turns_are_measured_by_one_command(space: Space, bench: Run) -
     assert status == 2
     assert "one after the other" not in err
     assert "can't be read from the client's log" in err, err
-    until(lambda: left(space), lambda names: not names, what="nothing is left", limit_s=60)
+    until(lambda: left(space), lambda names: not names, goal="nothing is left", limit_s=60)
 
 
 def test_a_killed_command_leaves_nothing_once_its_lease_is_over(space: Space, cluster: Cluster, namespace: str) -> None:
@@ -190,9 +190,9 @@ def test_a_killed_command_leaves_nothing_once_its_lease_is_over(space: Space, cl
     job = reached.create(JOB, job_document)
     assert job is not None
     assert reached.create(kinds.MODEL_DEPLOYMENT, copy.owned_by(job)) is not None
-    until(lambda: space.condition("Accepted", "m-bench")[0], "True".__eq__, what="the copy is served", limit_s=20)
+    until(lambda: space.condition("Accepted", "m-bench")[0], "True".__eq__, goal="the copy is served", limit_s=20)
     begin = time.monotonic()
-    until(lambda: left(space), lambda names: not names, what="nothing is left", limit_s=60)
+    until(lambda: left(space), lambda names: not names, goal="nothing is left", limit_s=60)
     assert time.monotonic() - begin < 60
 
 
@@ -212,7 +212,7 @@ def test_a_full_quota_refuses_before_anything_is_made(space: Space, bench: Run, 
     until(
         lambda: (space.every(kinds.RESOURCE_QUOTA)[0].get("status") or {}).get("used"),
         bool,
-        what="the quota has counted",
+        goal="the quota has counted",
     )
     status, err = bench("m")
     assert status == 2
@@ -259,7 +259,7 @@ def test_a_trial_pod_is_made_without_a_copy(space: Space, cluster: Cluster, name
             obj["metadata"]["name"] for obj in own
         }
         assert [obj for obj in space.every(kinds.MODEL_DEPLOYMENT) if obj["metadata"]["name"] != "m"] == []
-    until(lambda: left(space), lambda names: not names, what="nothing is left", limit_s=60)
+    until(lambda: left(space), lambda names: not names, goal="nothing is left", limit_s=60)
 
 
 def test_history_of_a_model_without_results_says_how_to_make_one(
