@@ -92,6 +92,7 @@ def test_51_zero_replicas_are_a_minimum_like_any_other() -> None:
 
 def test_56_a_good_canary_is_promoted_by_evidence() -> None:
     rollout = run(Rollout(1), limit_s=90)
+    assert rollout.action == "promote"
     assert rollout.ended_s is not None
 
 

@@ -325,11 +325,7 @@ class Decider:
         """Return a decision that leaves the replicas to the HPA, with the replicas that each signal needs."""
         values, at = self.signals.by_rules(key, spec), self.signals.epoch.at(now)
         current, targets, reading = self.signals.caches.replicas(key), defaults.targets(spec), values.reading
-        needs = (
-            ()
-            if isinstance(reading, Missing)
-            else algorithm.signal_proposals(reading, targets)
-        )
+        needs = () if isinstance(reading, Missing) else algorithm.signal_proposals(reading, targets)
         return decisions.of_hpa(current, needs, at=at, signals=values.signals, has_reports=values.has_reports)
 
     def _follow_clock(self) -> None:
