@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import subprocess
 import sys
 import time
@@ -104,7 +105,9 @@ def test_process_of_a_function_ends_with_the_killed_worker(tmp_path: Path) -> No
     )
     script.write_text(_KILLED.format(began=str(began), prepare=f"{hook}:prepare"))
     # The output ends once the last process that has inherited it has ended.
-    subprocess.run([sys.executable, str(script)], capture_output=True, timeout=120, check=False)
+    ended = subprocess.run([sys.executable, str(script)], capture_output=True, timeout=120, check=False)
+    assert began.exists()
+    assert ended.returncode == -signal.SIGKILL
 
 
 _PRINTS = """
