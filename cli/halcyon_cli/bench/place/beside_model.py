@@ -287,7 +287,7 @@ class BesideModel:
     def _wait_for_start(self) -> Json:
         """Wait until the client's container is running or has ended, and return the client's pod."""
         end = time.monotonic() + self._limits.start_s
-        selector = f"{client_job.BENCH_LABEL}={self._client.model},batch.kubernetes.io/job-name={client_job.job_name(self._client.model)}"
+        selector = client_job.pod_selector(self._job)
         while True:
             pods = self._retried(lambda: self._cluster.items(kinds.POD, selector=selector) or [])
             for pod in pods:

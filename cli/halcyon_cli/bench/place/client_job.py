@@ -234,6 +234,11 @@ def owner(job: Json) -> dict[str, Any]:
     return {"apiVersion": "batch/v1", "kind": "Job", "name": job["metadata"]["name"], "uid": job["metadata"]["uid"]}
 
 
+def pod_selector(job: Json) -> str:
+    """Return the label selector of a Job's pods, without those of a previous Job of the same name, which may still end."""
+    return f"{BENCH_LABEL},batch.kubernetes.io/controller-uid={job['metadata']['uid']}"
+
+
 def lease_s(since_created_s: float, longest_s: float) -> int:
     """Return the value of the Job's `activeDeadlineSeconds` that extends its lease from now on.
 

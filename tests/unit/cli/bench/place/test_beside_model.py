@@ -10,7 +10,7 @@ import pytest
 
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Kind
-from halcyon_cli.bench.place import log_result
+from halcyon_cli.bench.place import client_job, log_result
 from halcyon_cli.bench.place.beside_model import BesideModel, Deadlines
 from halcyon_cli.bench.place.client_job import JOB
 from halcyon_cli.bench.place.job_lease import PlaceError
@@ -39,7 +39,7 @@ class Client:
 
     def items(self, kind: Kind, *, selector: str = "") -> list[Json]:
         self._request(f"items {kind.plural}")
-        name = "client" if "job-name" in selector else "server"
+        name = "client" if "controller-uid" in selector else "server"
         return [{"metadata": {"name": name}, "spec": {"nodeName": "n1"}, "status": {"phase": "Running"}}]
 
     def find(self, kind: Kind, name: str) -> Json | None:
@@ -82,7 +82,7 @@ class LostLists(Client):
     """A cluster whose first list of the server pods, and of the client's pod, fails."""
 
     def items(self, kind: Kind, *, selector: str = "") -> list[Json]:
-        pods = "client" if "job-name" in selector else "server"
+        pods = "client" if "controller-uid" in selector else "server"
         if f"list {pods}" not in self.requests:
             self.requests.append(f"list {pods}")
             raise ClusterError("https://api can't be reached")
@@ -96,6 +96,26 @@ def test_measurement_begins_when_lists_of_its_pods_fail_for_a_moment() -> None:
     with beside:
         assert beside.start(network_policy=False)["metadata"]["name"] == "client"
     assert shown == ["https://api can't be reached; trying again"] * 2
+
+
+class EndingPod(Client):
+    """A cluster in which a pod of the model's previous measurement is still ending."""
+
+    def items(self, kind: Kind, *, selector: str = "") -> list[Json]:
+        self._request(f"items {kind.plural}")
+        *_, uid = selector.partition(f"{client_job.BENCH_LABEL},batch.kubernetes.io/controller-uid=")
+        return [self._pod(name) for name, of_job in (("previous", "j-0"), ("client", "j-1")) if uid in ("", of_job)]
+
+    @staticmethod
+    def _pod(name: str) -> Json:
+        return {"metadata": {"name": name}, "spec": {}, "status": {"phase": "Running"}}
+
+
+def test_pod_of_the_previous_measurement_is_not_taken_for_the_client() -> None:
+    settings = replace(SETTINGS, files={}, measured="")
+    beside = BesideModel(EndingPod(), settings, None, Deadlines(start_s=30, run_s=30), lambda _: None)  # type: ignore[arg-type]
+    with beside:
+        assert beside._wait_for_start()["metadata"]["name"] == "client"
 
 
 def test_trial_pod_stays_when_a_reading_of_it_fails() -> None:
@@ -117,7 +137,7 @@ class FullNode(Client):
             "reason": "Unschedulable",
             "message": "0/1 nodes are available: 1 Insufficient cpu.",
         }
-        if "job-name" not in selector:
+        if "controller-uid" not in selector:
             return super().items(kind, selector=selector)
         return [{"metadata": {"name": "client"}, "status": {"phase": "Pending", "conditions": [condition]}}]
 
