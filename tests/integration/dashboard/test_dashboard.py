@@ -45,7 +45,9 @@ def standby(cluster: Cluster, operator: Operator, tmp_path_factory: pytest.TempP
     replica = Operator(operator.namespace, "op-1", cluster.kubeconfig, tmp_path_factory.mktemp("standby"), more=more)
     replica.start()
     try:
-        until(lambda: replica.logged("serving the dashboard"), bool, goal="the dashboard is served", context=replica.tail)
+        until(
+            lambda: replica.logged("serving the dashboard"), bool, goal="the dashboard is served", context=replica.tail
+        )
         yield replica
         assert not replica.complaints(), replica.complaints()
     finally:
