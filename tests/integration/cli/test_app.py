@@ -85,7 +85,7 @@ def test_a_change_prints_a_message_or_the_changed_object(
         assert main([*arguments, "-o", "yaml"]) == 0
         assert yaml.safe_load(capsys.readouterr().out) == changed
         assert (changed["kind"], changed["metadata"]["name"]) == ("ModelDeployment", "m")
-        methods = [method for method, path in api.asked if "controllerrevisions" not in path]
+        methods = [method for method, path in api.requests if "controllerrevisions" not in path]
         assert methods == (["GET", "PATCH", "GET"] if pauses else ["GET", "PATCH"]) * 4
 
 
@@ -124,7 +124,7 @@ def test_replicas_that_a_scaler_has_overwritten_are_set_again(
         assert captured.out.startswith(f"modeldeployment.serving.halcyon.dev/m {printed}")
         assert captured.err.startswith(error)
         assert bool(captured.err) == bool(error)
-        assert " ".join(method for method, _ in api.asked).endswith(requests)
+        assert " ".join(method for method, _ in api.requests).endswith(requests)
 
 
 def test_a_canary_and_a_refresh_have_their_results_as_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -261,7 +261,7 @@ def test_all_models_are_paused_and_get_their_modes_back(tmp_path: Path, capsys: 
             "modeldeployment.serving.halcyon.dev/a paused in namespace team",
             "1 of 3 models paused",
         ]
-        assert [path for method, path in api.asked if method == "PATCH"] == [f"{MODELS.format('team')}/a"]
+        assert [path for method, path in api.requests if method == "PATCH"] == [f"{MODELS.format('team')}/a"]
         items[0]["spec"]["scaling"]["mode"] = "Paused"
         items[0]["metadata"].setdefault("annotations", {})[PAUSED_FROM] = "Recommend"
         assert main(["resume", "--all", "-o", "name", *config]) == 0
@@ -319,7 +319,7 @@ def test_objects_are_printed_as_kubectl_prints_them(tmp_path: Path, capsys: pyte
 
         assert main(["get", "-l", "team=x", "-o", "name", *config]) == 0
         assert capsys.readouterr().out.split() == [f"modeldeployment.serving.halcyon.dev/{name}" for name in "ab"]
-        assert "labelSelector=team%3Dx" in api.asked[-1][1]
+        assert "labelSelector=team%3Dx" in api.requests[-1][1]
         assert main(["get", "-o", "json", *config]) == 0
         assert json.loads(capsys.readouterr().out)["kind"] == "List"
         assert main(["get", "a", "-o", "yaml", *config]) == 0
@@ -343,7 +343,7 @@ def test_logs_are_those_of_the_named_component(tmp_path: Path, capsys: pytest.Ca
         assert capsys.readouterr().out.splitlines() == ["[m-a-1] one", "[m-a-1] two", "[m-a-2] three"]
         assert main(["logs", "m", "-c", "haproxy", "--previous", "--pod", "m-a-1", "--since", "5m", *config]) == 0
         assert capsys.readouterr().out.splitlines() == ["one", "two"]
-        assert api.asked[-1][1].endswith("?container=haproxy&tailLines=100&previous=true&sinceSeconds=300")
+        assert api.requests[-1][1].endswith("?container=haproxy&tailLines=100&previous=true&sinceSeconds=300")
         assert main(["logs", "m", "-f", "--tail", "5", *config]) == 0
         assert sorted(capsys.readouterr().out.splitlines()) == ["[m-a-1] one", "[m-a-1] two", "[m-a-2] three"]
         assert main(["logs", "m", "--pod", "x", *config]) == 2
@@ -437,7 +437,7 @@ def test_the_switch_of_the_site_is_set_in_the_operators_namespace(
         api.answers[path] = (201, stored)
         assert main(["pause", "--site", "--reason", "incident", "-n", "two", *config]) == 0
         assert capsys.readouterr().out == "configmap/halcyon-switches set: no model loses a replica (incident)\n"
-        assert api.asked[-2:] == [("PATCH", f"{path}/halcyon-switches"), ("POST", path)]
+        assert api.requests[-2:] == [("PATCH", f"{path}/halcyon-switches"), ("POST", path)]
         api.answers[f"{path}/halcyon-switches"] = (200, stored)
         assert main(["resume", "--site", "-n", "two", *config]) == 0
         assert capsys.readouterr().out == "configmap/halcyon-switches set: scaling down is allowed again\n"

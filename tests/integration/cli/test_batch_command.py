@@ -84,5 +84,5 @@ def test_a_failed_batch_is_suspended_before_it_goes_on(
 
         monkeypatch.setattr("halcyon_cli.commands.inference.batch.time.sleep", suspended)
         assert main(["batch", "resume", "night", *to(api.url)]) == 0
-        assert [method for method, _ in api.asked] == ["GET", "PATCH", "GET", "GET", "PATCH"]
+        assert [method for method, _ in api.requests] == ["GET", "PATCH", "GET", "GET", "PATCH"]
         assert "batchinference.serving.halcyon.dev/night resumed" in capsys.readouterr().out

@@ -59,7 +59,7 @@ def test_a_bundle_has_the_batches_of_the_model_and_redacted_logs(
         }
         bundle = tmp_path / "bundle.tar.gz"
         main(["diagnose", "digits", "--bundle", str(bundle), "-n", "team", "--kubeconfig", str(tmp_path / "config")])
-        selectors = [path for _, path in api.asked if "batch-inference" in path]
+        selectors = [path for _, path in api.requests if "batch-inference" in path]
     assert selectors
     with tarfile.open(bundle) as archive:
         texts = {

@@ -82,7 +82,7 @@ def test_logs_are_read_rarely_of_few_pods_and_only_while_they_fetch(
         downloads = Downloads(Cluster(Target("get", desk.kubeconfig)), lambda: now[0])
 
         def reads() -> int:
-            return sum("/log" in path for _, path in api.asked)
+            return sum("/log" in path for _, path in api.requests)
 
         assert downloads.progress(pods) == dict.fromkeys(names[:MAX_PODS], HALF)
         assert reads() == MAX_PODS

@@ -90,7 +90,9 @@ def test_a_model_its_batches_and_events_are_read_if_pods_have_nodes(desk: Desk) 
     desk.holds("digits", situation="fixed")
 
     assert desk.run("digits")[0] == 0
-    model, batches, events = sorted(desk.api.asked, key=lambda request: ("events" in request[1], "batch" in request[1]))
+    model, batches, events = sorted(
+        desk.api.requests, key=lambda request: ("events" in request[1], "batch" in request[1])
+    )
     assert model == ("GET", MODELS.format("team") + "/digits")
     assert batches[1].split("?")[0] == MODELS.format("team").replace("modeldeployments", "batchinferences")
     assert events[1].startswith("/api/v1/namespaces/team/events?")
@@ -109,7 +111,7 @@ def test_missing_resources_are_shown_with_the_nodes_capacity_and_its_holders(des
     (room,) = json.loads(desk.run("digits", "-o", "json")[1])["freeCapacity"]
     assert (room["resource"], room["total"], room["free"]) == ("nvidia.com/gpu", 4, 1)
     assert room["holders"] == [{"name": "batch/train", "count": 3}]
-    (path_of_pods,) = {path for _, path in desk.api.asked if path.startswith("/api/v1/pods")}
+    (path_of_pods,) = {path for _, path in desk.api.requests if path.startswith("/api/v1/pods")}
     assert "nodeName" in path_of_pods  # pods that have none hold nothing
 
 

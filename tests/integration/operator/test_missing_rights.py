@@ -240,7 +240,7 @@ async def _works_without(lacking: Lacking, seen: list[Rule]) -> None:
         with lacking.without(path, rule):
             # A dead backend is replaced only after two restarts, which take 20 s each if no kubelet does them.
             await _lacks(lacking, rule, cause, limit_s=90 if cause == causes.dead_pods else 20)
-        await _has(lacking, rule, cause if cause in causes.asked_once else _nothing)
+        await _has(lacking, rule, cause if cause in causes.requested_once else _nothing)
         seen.append(rule)
     # The one that was back before all these.
     for rule in seen:
@@ -248,12 +248,12 @@ async def _works_without(lacking: Lacking, seen: list[Rule]) -> None:
 
 
 class Causes:
-    """What makes the operator ask at once for what it asks seldom."""
+    """Causes for an immediate request that the operator otherwise sends seldom."""
 
     def __init__(self, lacking: Lacking) -> None:
         self._lacking, self._space = lacking, lacking.space
-        self.asked_once = {self.grants, self.events, self.agents, self.callers, self.dead_pods}
-        """What the operator doesn't ask again by itself, or not soon."""
+        self.requested_once = {self.grants, self.events, self.agents, self.callers, self.dead_pods}
+        """Causes without which the operator repeats the request late, or never."""
         self._number = itertools.count()
 
     def of(self, rule: Rule) -> Cause:

@@ -25,7 +25,7 @@ class Api:
 
     url: str = ""
     answers: dict[str, tuple[int, Any]] = field(default_factory=dict)
-    asked: list[tuple[str, str]] = field(default_factory=list)
+    requests: list[tuple[str, str]] = field(default_factory=list)
     """Requests as (method, path)."""
 
 
@@ -41,7 +41,7 @@ def serving() -> Iterator[Api]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            api.asked.append((self.command, self.path))
+            api.requests.append((self.command, self.path))
             code, body = api.answers.get(self.path.partition("?")[0], (404, ABSENT))
             content = (body if isinstance(body, str) else json.dumps(body)).encode()
             self.send_response(code)

@@ -31,7 +31,7 @@ def test_the_api_is_asked_for_the_copys_pods_every_few_seconds(tmp_path: Path) -
         reader, read = cluster(api.url, tmp_path), UsageLog()
         for now in (0.0, 1.0, 4.9, 5.0):
             read.read(reader, ("digits-bench", "other-bench"), now)
-    paths = [path for _, path in api.asked if path.startswith(PATH)]
+    paths = [path for _, path in api.requests if path.startswith(PATH)]
     assert len(paths) == 2
     assert "model-deployment+in+%28digits-bench%2Cother-bench%29" in paths[0]
     # The same window twice counts once.
