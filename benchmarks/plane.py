@@ -15,6 +15,7 @@ from benchmarks.errors import BenchError
 from benchmarks.rows import FILE
 from e2e.cluster import cluster as clusters
 from e2e.cluster.cluster import Cluster
+from e2e.cluster.kwok import node_labels
 from e2e.cluster.options import Options
 from e2e.cluster.places import names
 from halcyon.api.types import API_VERSION, KIND
@@ -31,8 +32,6 @@ STAND_INS = (
     "a load generator creates the agents' reports and sends them over TLS, using the agents' own client code",
 )
 _PODS_PER_NODE = 1000
-_NODE_LABELS = {"type": "kwok", "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
-"""Labels of a KWOK node. The operator's pods select the operating system, as on any cluster."""
 _MODEL_FILES = "model"
 _GROUP = "external.metrics.k8s.io"
 
@@ -145,7 +144,7 @@ def _node(cluster: Cluster, name: str) -> None:
         {
             "apiVersion": "v1",
             "kind": "Node",
-            "metadata": {"name": name, "labels": {**_NODE_LABELS, "kubernetes.io/hostname": name}},
+            "metadata": {"name": name, "labels": node_labels(name)},
             "status": {"capacity": resources, "allocatable": resources},
         },
     )

@@ -29,7 +29,7 @@ def run(kube: Kube, *, short: bool) -> PartResults:
         pods = kube.pods(name, "balancer")
         sizes = [memory_mib(pod) for pod in pods]
         say(f"bench: {report.rate_rps}/s; memory of the balancer pods {sizes}")
-        time.sleep(_SETTLE_S)
+        time.sleep(_SETTLE_S)  # the agents have worked off what the load left
         agents = _cores(pods, "halcyon agent", rest_s)
         haproxies = _cores(pods, "haproxy", rest_s / 3)
     largest = max(sizes, key=lambda size: size["rss"])

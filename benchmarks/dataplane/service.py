@@ -52,7 +52,7 @@ def run(kube: Kube, *, short: bool) -> PartResults:
             Way(HALCYON, (kube.must_address(_NAME, GRPC_PORT),)),
             Way(HALCYON_2, tuple(balancers)),
         ]
-        time.sleep(1.0)
+        time.sleep(1.0)  # each agent has polled its servers once
         rates = {way.name: throughput.run_turn(loader, way, servers, throughput.FIRST).per_s for way in ways}
         reached_pods = 0
         for number in range(rounds):

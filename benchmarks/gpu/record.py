@@ -72,12 +72,12 @@ def main() -> int:
     samples = options.file.with_suffix(".samples")
     sampler = subprocess.Popen([sys.executable, __file__, "--sample", str(samples)])
     try:
-        time.sleep(2.0)
+        time.sleep(2.0)  # samples of the idle GPU come first
         for load in _loads():
             recording["loads"].append(load)
             print(load["name"], load["rate"], load["batches"][-1][-1:], flush=True)
             options.file.write_text(json.dumps(recording) + "\n")
-        time.sleep(2.0)
+        time.sleep(2.0)  # the last samples of the last load
     finally:
         sampler.terminate()
         sampler.wait()

@@ -126,6 +126,16 @@ def start_kwok(place: Place, bin_: Path, network: Network) -> Started:
     )
 
 
+def node_labels(name: str) -> dict[str, str]:
+    """Return the labels of a KWOK node, those that a kubelet sets included: pods select the operating system by them."""
+    return {
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        "type": "kwok",
+    }
+
+
 def create_node(api: Api, *, gpus: int, ipv6: bool) -> None:
     """Create the node, with capacity for many pods and GPUS units of nvidia.com/gpu."""
     resources = {
@@ -142,12 +152,7 @@ def create_node(api: Api, *, gpus: int, ipv6: bool) -> None:
             "kind": "Node",
             "metadata": {
                 "name": NODE,
-                "labels": {
-                    "kubernetes.io/hostname": NODE,
-                    "kubernetes.io/os": "linux",
-                    "kubernetes.io/arch": "amd64",
-                    "type": "kwok",
-                },
+                "labels": node_labels(NODE),
             },
             "status": {
                 "capacity": resources,

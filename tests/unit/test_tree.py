@@ -288,8 +288,7 @@ def test_git_ignores_an_environment_that_is_a_link() -> None:
 
 
 def is_unclear(name: str) -> bool:
-    plain = name.lower().strip("_").removesuffix("not_found")
-    return plain in UNCLEAR or bool(VAGUE & set(plain.split("_")))
+    return name.lower().strip("_") in UNCLEAR or bool(VAGUE & words(name.lower().removesuffix("not_found")))
 
 
 def defined_names(tree: ast.AST) -> Iterator[tuple[int, str]]:

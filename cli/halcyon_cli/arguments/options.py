@@ -22,7 +22,7 @@ from typing_extensions import override
 
 from halcyon.api.types import duration_s
 from halcyon_cli.arguments.model_names import model_names
-from halcyon_cli.errors import Failure
+from halcyon_cli.errors import Failure, InputError
 from halcyon_cli.kube.client import TIMEOUT_S, Target
 from halcyon_cli.output.plain_yaml import PlainDumper
 
@@ -213,6 +213,16 @@ def object_name(value: Mapping[str, Any]) -> str:
     """
     group, kind = str(value.get("apiVersion", "")).rpartition("/")[0], str(value.get("kind", "")).lower()
     return f"{kind}{'.' if group else ''}{group}/{(value.get('metadata') or {}).get('name')}"
+
+
+def check_limit(limit_s: float | None, *, watch: bool) -> None:
+    """Check that a time limit comes with `-w`, which it limits.
+
+    Raises:
+        InputError: there is a limit, and nothing is watched.
+    """
+    if limit_s is not None and not watch:
+        raise InputError("--for limits -w; add -w, or omit --for")
 
 
 def emit(page: str) -> None:

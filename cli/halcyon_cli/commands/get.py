@@ -13,6 +13,7 @@ import click
 from halcyon_cli.arguments.options import (
     DURATION,
     Output,
+    check_limit,
     cluster_options,
     emit,
     name_argument,
@@ -68,8 +69,7 @@ def main(  # noqa: PLR0917  # click passes them by keyword
     """List ModelDeployments, or show one with its revisions, pods, balancers and HPA."""
     if watch and (name is None or output.is_data or output.is_objects):
         raise InputError("-w shows one model as a tree; give its name, for example halcyon get resnet50 -w")
-    if limit_s is not None and not watch:
-        raise InputError("--for limits -w; add -w, or omit --for")
+    check_limit(limit_s, watch=watch)
     if name is not None and all_namespaces:
         raise InputError(f"-A lists all models, and {name} names one; omit one of them")
     if name is not None and selector:

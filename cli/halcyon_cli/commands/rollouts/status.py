@@ -13,8 +13,17 @@ import click
 
 from halcyon.kube import kinds
 from halcyon.render import names
-from halcyon_cli.arguments.options import DURATION, Output, cluster_options, emit, name_argument, output_options, warn
-from halcyon_cli.errors import ClusterError, InputError
+from halcyon_cli.arguments.options import (
+    DURATION,
+    Output,
+    check_limit,
+    cluster_options,
+    emit,
+    name_argument,
+    output_options,
+    warn,
+)
+from halcyon_cli.errors import ClusterError
 from halcyon_cli.kube import batches, fields
 from halcyon_cli.kube.client import Cluster, NoSuchModelError, Target
 from halcyon_cli.kube.downloads import Downloads
@@ -49,8 +58,7 @@ exit status:
 @output_options("table", "json", "yaml")
 def main(name: str, watch: bool, limit_s: float | None, target: Target, output: Output) -> int:
     """Show whether the current spec of a model is served."""
-    if limit_s is not None and not watch:
-        raise InputError("--for limits -w; add -w, or omit --for")
+    check_limit(limit_s, watch=watch)
     cluster = Cluster(target)
     downloads = Downloads(cluster)
 
