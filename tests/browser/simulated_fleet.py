@@ -261,6 +261,10 @@ class SimulatedFleet:
         """Return the names of all models."""
         return list(self.by_name)
 
+    def version(self, name: Name) -> object:
+        """Return the resourceVersion of the ModelDeployment."""
+        return self._objects[name]["metadata"]["resourceVersion"]
+
     def model(self, name: Name) -> Object | None:
         """Return the ModelDeployment."""
         return self._objects.get(name)

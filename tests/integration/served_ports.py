@@ -128,6 +128,8 @@ class _NoModels:
     def model(self, name: object) -> None:
         del name
 
+    version = model
+
 
 async def _ports(pipe: Connection, port: int, tls: ServingTLS, limits: PortLimits) -> None:
     async def review(token: str) -> User | None:

@@ -124,79 +124,102 @@ class _VisibleModels:
     totals: dict[str, Any]
 
 
+def cached(cache: dict[K, V], key: K, make: Callable[[], V]) -> V:
+    """Return the cached result for the key; if there is none, compute and cache it. The cache has at most `MAX_CACHED` results."""
+    if key not in cache:
+        if len(cache) >= MAX_CACHED:
+            cache.clear()
+        cache[key] = make()
+    return cache[key]
+
+
 class Fleet:
-    """Rows of all models. The result of a query is cached until an object changes or the history has a new step."""
+    """Rows of all models. They are read at most once a second, so that many open pages cost little more than one."""
 
     def __init__(self, history: ChartHistory) -> None:
         self._history = history
-        self._changes = self._step = -1
-        self._read_at = (-1, -1)
+        self._changes = self._step = self._second = -1
         self._rows: dict[Name, tuple[str, TableRow]] = {}
         self._visible: dict[tuple[frozenset[str] | None, str], _VisibleModels] = {}
         self._loads: dict[Name, CurrentLoad] = {}
         """Load of each model in the newest step of the history."""
         self._orders: dict[tuple[object, ...], list[TableRow]] = {}
-        self._static_parts: dict[Name, dict[str, Any]] = {}
-        """Parts of the rows that don't change between requests, for each model whose row has been returned before."""
+        self._static_parts: dict[Name, tuple[TableRow, dict[str, Any]]] = {}
+        """Parts of the rows' documents that stay the same for a step of the history, with the row of each."""
+        self._documents: dict[Name, dict[str, Any]] = {}
+        """Documents of the rows that were returned in this second."""
 
     def page(
         self,
         query: TableQuery,
         *,
-        names: Collection[Name],
+        names: Callable[[], Collection[Name]],
+        version: Callable[[Name], object],
         model: Callable[[Name], Object | None],
         numbers: Callable[[Name], ModelNumbers],
         namespaces: frozenset[str] | None,
         changes: int,
         step: int,
+        second: int,
     ) -> dict[str, Any]:
-        """Return the JSON document for a page of the table.
+        """Return the JSON document for a page of the table. All calls in one second return the same values.
 
         Args:
             query: filter, order and page.
-            names: keys of all models.
-            model: returns the ModelDeployment of a model.
+            names: returns the keys of all models.
+            version: returns the resourceVersion of a model.
+            model: returns the ModelDeployment of a model; called only if its version has changed.
             numbers: returns the current numbers of a model; called only for the rows on the page.
             namespaces: namespaces that the user may see; None means all.
-            changes: number of changes to ModelDeployments so far, which invalidates the cache.
-            step: number of steps in the history so far, which invalidates the cache.
+            changes: number of changes to ModelDeployments so far.
+            step: number of steps in the history so far.
+            second: current time in whole seconds.
         """
-        if changes != self._changes:
-            self._changes = changes
-            self._read(names, model)
-        elif step != self._step:
-            self._orders.clear()
-            self._static_parts.clear()
-        if (changes, step) != self._read_at:
-            # Loads change with the step only, and reading all of them takes most of the time of a step.
-            stored = self._loads if step == self._read_at[1] else {}
-            self._loads = {name: stored.get(name) or self._history.load(name) for name in self._rows}
-            self._read_at = (changes, step)
-            self._visible.clear()
-        self._step = step
+        if second != self._second:
+            self._second = second
+            self._documents.clear()
+            self._refresh(names, version, model, changes, step)
         scope = (namespaces, query.namespace)
-        visible = self._cached(self._visible, scope, lambda: self._select_visible(*scope))
+        visible = cached(self._visible, scope, lambda: self._select_visible(*scope))
         order = (*scope, query.text, query.state, query.problem, query.sort, query.descending)
-        matched = self._cached(self._orders, order, lambda: self._sorted(self._matching(visible.rows, query), query))
+        matched = cached(self._orders, order, lambda: self._sorted(self._matching(visible.rows, query), query))
         rows = matched[query.offset : query.offset + query.limit]
         return visible.totals | {
             "namespaces": sorted({n.namespace for n in self._rows if namespaces is None or n.namespace in namespaces}),
             "matched": len(matched),
             "offset": query.offset,
-            "rows": [self._document(row, numbers(row.key)) for row in rows],
+            "rows": [self._document(row, numbers) for row in rows],
         }
 
-    def _read(self, names: Collection[Name], model: Callable[[Name], Object | None]) -> None:
+    def _refresh(
+        self,
+        names: Callable[[], Collection[Name]],
+        version: Callable[[Name], object],
+        model: Callable[[Name], Object | None],
+        changes: int,
+        step: int,
+    ) -> None:
+        """Read the models that have changed, and in a new step of the history all loads."""
+        if (changes, step) == (self._changes, self._step):
+            return
+        if changes != self._changes:
+            rows: dict[Name, tuple[str, TableRow]] = {}
+            for name in names():
+                held = self._rows.get(name)
+                if held is None or held[0] != version(name):
+                    obj = model(name)
+                    held = None if obj is None else (obj["metadata"]["resourceVersion"], row_or_unreadable(name, obj))
+                if held is not None:
+                    rows[name] = held
+            self._rows = rows
+        if step != self._step:
+            self._static_parts.clear()
+            self._loads.clear()
+        # Loads change with the step only, and reading all of them takes most of the time of a step.
+        self._loads = {name: self._loads.get(name) or self._history.load(name) for name in self._rows}
+        self._changes, self._step = changes, step
+        self._visible.clear()
         self._orders.clear()
-        self._static_parts.clear()
-        rows: dict[Name, tuple[str, TableRow]] = {}
-        for name in names:
-            if (obj := model(name)) is not None:
-                held, version = self._rows.get(name), obj["metadata"]["resourceVersion"]
-                rows[name] = (
-                    held if held is not None and held[0] == version else (version, row_or_unreadable(name, obj))
-                )
-        self._rows = rows
 
     def _select_visible(self, namespaces: frozenset[str] | None, namespace: str) -> _VisibleModels:
         rows = [
@@ -206,23 +229,16 @@ class Fleet:
         ]
         return _VisibleModels(rows, totals(rows, self._loads))
 
-    @staticmethod
-    def _cached(cache: dict[K, V], key: K, make: Callable[[], V]) -> V:
-        """Return the cached result for the key; if there is none, compute and cache it. The cache has at most `MAX_CACHED` results."""
-        if key not in cache:
-            if len(cache) >= MAX_CACHED:
-                cache.clear()
-            cache[key] = make()
-        return cache[key]
-
-    def _document(self, row: TableRow, numbers: ModelNumbers) -> dict[str, Any]:
-        static = self._static_parts.get(row.key)
-        if static is None:
+    def _document(self, row: TableRow, read: Callable[[Name], ModelNumbers]) -> dict[str, Any]:
+        if row.key in self._documents:
+            return self._documents[row.key]
+        of_row, static = self._static_parts.get(row.key, (None, {}))
+        if of_row is not row:
             series = self._history.series(row.key, SPARK_POINTS)
-            rates = [values[_COLUMNS["rate"]] for values in series.rows]
-            static = self._static_parts[row.key] = asdict(row) | {"sparks": rates}
-        newest = self._history.newest(row.key)
-        return static | {
+            static = asdict(row) | {"sparks": [values[_COLUMNS["rate"]] for values in series.rows]}
+            self._static_parts[row.key] = (row, static)
+        newest, numbers = self._history.newest(row.key), read(row.key)
+        document = self._documents[row.key] = static | {
             "queue": rounded(row.queue if numbers.waiting is None else numbers.waiting),
             "gpu": rounded(row.gpu if numbers.gpu is None else numbers.gpu),
             "batch": rounded(row.batch if numbers.batch is None else numbers.batch),
@@ -232,6 +248,7 @@ class Fleet:
             "errors": None if numbers.errors is None else rounded(numbers.errors * 100),
             "problems": problems(row, self._loads.get(row.key, NO_LOAD)),
         }
+        return document
 
     def _urgency(self, row: TableRow) -> tuple[int, int, float]:
         """Return a key that sorts models by urgency.

@@ -127,6 +127,9 @@ class DashboardSource(Protocol):
     def names(self) -> Collection[Name]:
         """Return the keys of all models."""
 
+    def version(self, name: Name) -> object:
+        """Return the resourceVersion of the ModelDeployment; None if it does not exist."""
+
     def model(self, name: Name) -> Object | None:
         """Return the ModelDeployment; None if it does not exist."""
 

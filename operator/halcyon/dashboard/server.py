@@ -35,7 +35,7 @@ from aiohttp import web
 from halcyon.dashboard import batches, measured, model_page, pod_start_phases, server_sent_events, whatif
 from halcyon.dashboard.authorization import COOKIE, MAX_TOKEN_LENGTH, Authorizer
 from halcyon.dashboard.history import ChartHistory
-from halcyon.dashboard.model_table import Fleet, InvalidQuery, TableQuery, int_parameter
+from halcyon.dashboard.model_table import Fleet, InvalidQuery, TableQuery, cached, int_parameter
 from halcyon.dashboard.page_files import HEADERS, INDEX, LIBRARY, page_files
 from halcyon.dashboard.pod_logs import LogsUnavailable
 from halcyon.dashboard.ports import BatchReader, DashboardSource, LogReader, Name, Object, ResultReader
@@ -97,6 +97,8 @@ class Dashboard:
         self._measured_results, self._batch_reader = measured_results, batches
         self._metrics = site or SiteMetrics(None, monotonic=time.monotonic, wall=time.time)
         self._fleet = Fleet(history)
+        self._second, self._tables = -1, dict[tuple[frozenset[str] | None, TableQuery], bytes]()
+        """Current second, and the tables that were rendered in it. Pages with the same query and permissions share one."""
         self.streams = streams or ConnectionLimit()
         self._whatif_lock, self._whatif_free_at = asyncio.Lock(), 0.0
         self._files = page_files()
@@ -256,14 +258,22 @@ class Dashboard:
     async def _table_document(self, request: web.Request, query: TableQuery) -> bytes:
         user = await self._access.user(request)
         namespaces = await self._access.visible_namespaces(user)
+        if (second := int(time.monotonic())) != self._second:
+            self._second = second
+            self._tables.clear()
+        return cached(self._tables, (namespaces, query), lambda: self._render_table(query, namespaces))
+
+    def _render_table(self, query: TableQuery, namespaces: frozenset[str] | None) -> bytes:
         document = self._fleet.page(
             query,
-            names=self._source.names(),
+            names=self._source.names,
+            version=self._source.version,
             model=self._source.model,
             numbers=self._source.reading,
             namespaces=namespaces,
             changes=self._source.changes,
             step=self._steps(),
+            second=self._second,
         )
         return orjson.dumps({"synced": self._source.synced, "allocatable": self._metrics.allocatable()} | document)
 

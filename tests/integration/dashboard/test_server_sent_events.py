@@ -1,9 +1,11 @@
-"""Streams of the dashboard over real sockets: what a client that has gone leaves behind."""
+"""Streams of the dashboard over real sockets: what a client that has gone leaves behind, and what open pages share."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import time
 from typing import Any
 
 import aiohttp
@@ -12,9 +14,11 @@ from aiohttp import web
 
 from halcyon.dashboard.authorization import ALLOWED_TTL_S, Authorizer
 from halcyon.dashboard.history import ChartHistory
+from halcyon.dashboard.ports import UNKNOWN, ModelNumbers, Name
 from halcyon.dashboard.server import Dashboard
 from halcyon.kube.auth.callers import User
 from tests.integration.waiting import PATIENCE
+from tests.unit.dashboard.objects import Object, model, name
 
 
 class _NoModels:
@@ -26,7 +30,7 @@ class _NoModels:
     def model(self, name: object) -> None:
         del name
 
-    reading = model
+    version = reading = model
 
 
 class _Reviews:
@@ -72,3 +76,39 @@ async def test_a_streams_error_is_no_fault_if_its_client_has_gone(
     finally:
         await runner.cleanup()  # waits for the handler
     assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+async def test_open_pages_share_the_numbers_of_a_second() -> None:
+    read: list[Name] = []
+
+    class Source(_NoModels):
+        """One model, whose numbers are counted as they are read."""
+
+        def names(self) -> list[Name]:  # type: ignore[override]
+            return [name(1)]
+
+        def model(self, name: object) -> Object:  # type: ignore[override]
+            del name
+            return model(1)
+
+        def reading(self, name: Name) -> ModelNumbers:  # type: ignore[override]
+            read.append(name)
+            return UNKNOWN
+
+    source: Any = Source()
+    source.changes = 1
+    runner = web.AppRunner(
+        Dashboard(source, Authorizer(None, clock=float, namespaces=list), ChartHistory(), steps=int).app()
+    )
+    await runner.setup()
+    try:
+        await (site := web.TCPSite(runner, "127.0.0.1", 0)).start()
+        url = f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}/api/models"  # type: ignore[union-attr]
+        async with aiohttp.ClientSession() as session:
+            began = time.monotonic()
+            texts = [await (await session.get(url)).text() for _ in range(50)]
+            seconds = math.ceil(time.monotonic() - began) + 1
+    finally:
+        await runner.cleanup()
+    assert all('"name":"model-0001"' in text for text in texts)
+    assert 1 <= len(read) <= seconds < 50

@@ -124,6 +124,7 @@ class Source:
     def __getattr__(self, name: str) -> object:
         answers = {
             "names": lambda: [Name(*key) for key in self.models],
+            "version": lambda _: "1",
             "model": self.models.get,
             "reading": lambda _: UNKNOWN,
         }

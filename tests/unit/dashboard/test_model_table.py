@@ -19,19 +19,29 @@ class Site:
         self.fleet = Fleet(self.history)
         self.version = 0
         self.read: list[Name] = []
+        self.unpacked: list[Name] = []
         self.now: dict[Name, ModelNumbers] = {}
 
     def page(self, namespaces: set[str] | None = None, **query: str) -> dict[str, Any]:
         self.version += 1
+        return self.same_second(namespaces, **query)
+
+    def same_second(self, namespaces: set[str] | None = None, **query: str) -> dict[str, Any]:
         return self.fleet.page(
             TableQuery.of(query),
-            names=list(self.models),
-            model=self.models.get,
+            names=lambda: list(self.models),
+            version=lambda name: self.models[name]["metadata"]["resourceVersion"],
+            model=self._object,
             numbers=self._reading,
             namespaces=None if namespaces is None else frozenset(namespaces),
             changes=self.version,
             step=0,
+            second=self.version,
         )
+
+    def _object(self, name: Name) -> Object | None:
+        self.unpacked.append(name)
+        return self.models.get(name)
 
     def _reading(self, name: Name) -> ModelNumbers:
         self.read.append(name)
@@ -290,8 +300,8 @@ def test_loads_are_read_once_for_each_step_and_each_new_model() -> None:
     def reads(changes: int, step: int) -> int:
         read.clear()
         fleet.page(
-            TableQuery(), names=list(objects), model=objects.get, numbers=lambda _: UNKNOWN, namespaces=None,
-            changes=changes, step=step,
+            TableQuery(), names=lambda: list(objects), version=lambda _: "1", model=objects.get,
+            numbers=lambda _: UNKNOWN, namespaces=None, changes=changes, step=step, second=10 * changes + step,
         )  # fmt: skip
         return len(read)
 
@@ -300,6 +310,27 @@ def test_loads_are_read_once_for_each_step_and_each_new_model() -> None:
     objects[Name("a", "two")] = model(2, "a")
     assert reads(3, 1) == 1
     assert reads(3, 2) == 2
+
+
+def test_pages_in_one_second_share_what_they_read() -> None:
+    site = Site(*(model(number, "a") for number in range(50)))
+    assert len(site.page()["rows"]) == 50
+    for namespaces, query in [({"a"}, {}), (None, {"sort": "name"}), (None, {"text": "model"})]:
+        assert len(site.same_second(namespaces, **query)["rows"]) == 50
+    assert len(site.read) == 50
+    assert len(site.unpacked) == 50
+
+
+def test_changed_models_alone_are_read_again() -> None:
+    site = Site(model(1, "a"), model(2, "a"))
+    site.page()
+    site.unpacked.clear()
+    [first, second] = site.models
+    site.models[first] = {**site.models[first], "metadata": {**site.models[first]["metadata"], "resourceVersion": "9"}}
+    assert [row["name"] for row in site.page(sort="name")["rows"]] == [first.name, second.name]
+    assert site.unpacked == [first]
+    del site.models[first]
+    assert [row["name"] for row in site.page()["rows"]] == [second.name]
 
 
 def test_the_latency_of_a_row_is_the_quantile_of_its_objective() -> None:

@@ -121,6 +121,10 @@ class OperatorSource:
             self._names = (self.changes, [Name(*key) for key in self.caches.resources.all_keys()])
         return self._names[1]
 
+    def version(self, name: Name) -> object:
+        """Return the resourceVersion of a ModelDeployment; None if it doesn't exist."""
+        return self.caches.resources.version(Key(*name))
+
     def model(self, name: Name) -> Object | None:
         """Return the ModelDeployment with this name; None if it doesn't exist."""
         return self.caches.resources.get(Key(*name))
