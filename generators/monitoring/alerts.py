@@ -42,7 +42,8 @@ MIN_GPU_UTILIZATION: Final = THRESHOLD_PLACEHOLDERS["idleGpuRatio"]
 MAX_MEMORY_RATIO: Final = THRESHOLD_PLACEHOLDERS["memoryRatio"]
 MAX_CONNECTIONS_RATIO: Final = 0.75
 KEEP_FIRING: Final = "5m"
-"""Time for which an alert on the leader's series stays firing without them. Until Prometheus has scraped a new leader, there are none."""
+"""Time for which an alert on a model stays firing after its series have ended. Only the leader exports these series, so they end
+when the leader changes, until Prometheus has scraped the new one."""
 
 Severity = Literal["critical", "warning", "info"]
 """critical: requests fail or will fail soon. warning: fix within a day. info: only costs are affected, not users."""
@@ -88,7 +89,8 @@ _UNSERVED: Final = (
     f"({_rate(named('rejected_total'))} + {_rate(named('errors_total'))}\n"
     f"  + ({_rate(named('server_rejected_total'))} or 0 * {_rate(_REQUESTS)}))"
 )
-"""Requests per second without an answer of the model. Agents of earlier versions don't count those that servers refuse."""
+"""Requests per second without an answer of the model. If agents of an earlier version don't count the requests that servers refuse,
+these count as 0."""
 _IS_READY: Final = 'type="Ready",status="True"'
 _NOT_READY: Final = 'type="Ready",status!="True"'
 _NOT_LOADED: Final = 'type="ModelLoaded",status="False"'
