@@ -129,7 +129,7 @@ cluster-down: bootstrap ## end it
 	@$(PY) -m e2e.cluster down --name $(CLUSTER)
 
 images: bootstrap ## build the images; `make images push REGISTRY=...` pushes them and writes build/images-values.yaml
-	@$(PY) -m images build
+	@$(if $(and $(WITH),$(filter push,$(MAKECMDGOALS))),:,$(PY) -m images build)
 
 .PHONY: kind
 kind: bootstrap ## build the images with docker or podman and load them into a kind cluster (KIND_CLUSTER=kind); writes build/images-values.yaml

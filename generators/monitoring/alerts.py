@@ -42,7 +42,8 @@ MIN_GPU_UTILIZATION: Final = THRESHOLD_PLACEHOLDERS["idleGpuRatio"]
 MAX_MEMORY_RATIO: Final = THRESHOLD_PLACEHOLDERS["memoryRatio"]
 MAX_CONNECTIONS_RATIO: Final = 0.75
 KEEP_FIRING: Final = "5m"
-"""Time for which an alert on the leader's series stays firing without them. Until Prometheus has scraped a new leader, there are none."""
+"""Time for which an alert on a model stays firing after its series have ended. Only the leader exports these series, so they end
+when the leader changes, until Prometheus has scraped the new one."""
 
 Severity = Literal["critical", "warning", "info"]
 """critical: requests fail or will fail soon. warning: fix within a day. info: only costs are affected, not users."""
@@ -71,8 +72,8 @@ def _models(metric: Metric, matchers: str = "") -> str:
     return f"max by ({BY}) ({metric.name}{{{inner}}})"
 
 
-def _rate(metric: Metric, matchers: str = "") -> str:
-    return f"sum by ({BY}) (rate({metric.name}{f'{{{matchers}}}' if matchers else ''}[5m]))"
+def _rate(metric: Metric, matchers: str = "", *by: str) -> str:
+    return f"sum by ({', '.join((BY, *by))}) (rate({metric.name}{f'{{{matchers}}}' if matchers else ''}[5m]))"
 
 
 def _condition(matchers: str) -> str:
@@ -88,7 +89,8 @@ _UNSERVED: Final = (
     f"({_rate(named('rejected_total'))} + {_rate(named('errors_total'))}\n"
     f"  + ({_rate(named('server_rejected_total'))} or 0 * {_rate(_REQUESTS)}))"
 )
-"""Requests per second without an answer of the model. Agents of earlier versions don't count those that servers refuse."""
+"""Requests per second without an answer of the model. If agents of an earlier version don't count the requests that servers refuse,
+these count as 0."""
 _IS_READY: Final = 'type="Ready",status="True"'
 _NOT_READY: Final = 'type="Ready",status!="True"'
 _NOT_LOADED: Final = 'type="ModelLoaded",status="False"'
@@ -99,8 +101,14 @@ _BLOCKED: Final = (
 _STUCK: Final = f'type=~"Reconciling|Stalled",reason=~"{_BLOCKED}"'
 # Other Triton servers in the same Prometheus have no such label, and are none of Halcyon's.
 _OURS: Final = 'model_deployment!=""'
-_SUCCESSES: Final = _rate(triton_metrics.SUCCESS, _OURS)
-_FAILURES: Final = _rate(triton_metrics.FAILURE, f'{_OURS},reason!="CANCELED"')
+_SUCCESSES: Final = _rate(triton_metrics.SUCCESS, _OURS, "model")
+_FAILURES: Final = _rate(triton_metrics.FAILURE, f'{_OURS},reason!="CANCELED"', "model")
+# By Triton's label `model`: in a sum, the steps of an ensemble and the models that a Python model calls would hide its failures.
+_ERROR_RATIO: Final = f"max by ({BY}) ({_FAILURES}\n  / ({_SUCCESSES} + {_FAILURES}))"
+_BUSY: Final = _rate(per_model_metrics.GPU_SECONDS, '__JOB__,state="busy"')
+_MEASURED: Final = _rate(per_model_metrics.GPU_SECONDS, '__JOB__,state=~"busy|idle"')
+_BUSY_SHARE: Final = f"{_BUSY}\n  / {_MEASURED}"
+"""Mean utilisation of a model's GPUs, 0 to 1, over the pods that report it; NaN if none does."""
 _DURATIONS: Final = named("request_duration_seconds").name
 
 
@@ -176,13 +184,13 @@ MODEL_ALERTS: Final = (
     ),
     Alert(
         "HalcyonErrorRatioHigh",
-        f"{_FAILURES}\n  / ({_SUCCESSES} + {_FAILURES}) > {MAX_ERROR_RATIO}",
+        f"{_ERROR_RATIO} > {MAX_ERROR_RATIO}",
         "5m",
         "critical",
-        f"{{{{ $value | humanizePercentage }}}} of the requests of {_MODEL} fail in Triton.",
+        f"{{{{ $value | humanizePercentage }}}} of the requests to {_MODEL}, or to another model in its pods, fail in Triton.",
         "Critical: its clients get errors. The dashboard Halcyon / Model shows the failures by reason. "
         f"Find the cause: {_DIAGNOSE}",
-        f"{_FAILURES}\n  / ({_SUCCESSES} + {_FAILURES})",
+        _ERROR_RATIO,
     ),
     Alert(
         "HalcyonRequestsRejected",
@@ -258,13 +266,14 @@ MODEL_ALERTS: Final = (
     ),
     Alert(
         "HalcyonGPUIdle",
-        f"({_models(per_model_metrics.GPU_UTILIZATION)} < {MIN_GPU_UTILIZATION})\nand {_ON_MODEL} ({_models(per_model_metrics.GPUS)} > 0)",
+        # Not halcyon_model_gpu_utilization_ratio, which models without spec.scaling don't have.
+        f"({_BUSY_SHARE} < {MIN_GPU_UTILIZATION})\nand {_ON_MODEL} ({_models(per_model_metrics.GPUS)} > 0)",
         "1h",
         "info",
         f"The GPUs of {_MODEL} have been idle for an hour.",
-        "Info: no client is affected, but the GPUs are paid for. Lower spec.scaling.minReplicas; with 0 and idleTimeout, the model "
+        "Info: no client is affected, but the GPUs are paid for. Lower spec.scaling.minReplicas (spec.replicas if scaling is not set); with 0 and idleTimeout, the model "
         "releases its GPUs when idle and starts again with the next request.",
-        f"{_models(per_model_metrics.GPU_UTILIZATION)} and {_ON_MODEL} {_models(per_model_metrics.GPUS)}",
+        f"{_BUSY_SHARE}\nand {_ON_MODEL} {_models(per_model_metrics.GPUS)}",
     ),
 )
 _UP: Final = f"count {_BY_CLUSTER} (up{{__OPERATOR__}} == 1)"
@@ -334,7 +343,8 @@ OPERATOR_ALERTS: Final = (
         "warning",
         "Halcyon lacks the permission to {{ $labels.verb }} {{ $labels.resource }}.",
         "Warning: running models keep serving, but what needs the permission isn't done: a model may not be scaled or repaired. "
-        "Restore the chart's rules: run helm upgrade, or compare them with kubectl get clusterrole __NAME__ -o yaml",
+        "Restore the chart's rules: run helm upgrade, or compare them with "
+        "kubectl get clusterroles,roles -A -l app.kubernetes.io/name=halcyon -o yaml",
         _UP,
     ),
     Alert(

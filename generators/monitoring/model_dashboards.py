@@ -7,7 +7,7 @@ from typing import Final
 
 from generators.monitoring import triton_metrics
 from generators.monitoring.grafana import GrafanaDashboard, Panel, PanelRow, Query
-from generators.monitoring.promql import CLUSTER, MODELS, NAME, NAMESPACE, OF, of, per_model, quantile, rate, total
+from generators.monitoring.promql import BY, CLUSTER, MODELS, NAME, NAMESPACE, OF, of, per_model, quantile, rate, total
 from halcyon.monitoring import per_model_metrics
 from halcyon.monitoring.agent_metrics import named
 from halcyon.monitoring.metric import Metric
@@ -17,7 +17,7 @@ _NOT_READY: Final = 'type="Ready",status!="True"'
 _NOT_LOADED: Final = 'type="ModelLoaded",status="False"'
 _UNHEALTHY: Final = 'type=~"Ready|Accepted|ModelLoaded|ServersReady|BalancerReady|ScalingActive",status!="True"'
 _AT_MAX: Final = 'limit="max"'
-_REAL_FAILURES: Final = 'reason!="CANCELED"'
+_FAILURES: Final = rate(triton_metrics.FAILURE, *OF, "model", matchers='reason!="CANCELED"')
 
 
 def _number(title: str, description: str, expression: str, *, limits: dict[float, str] | None = None) -> Panel:
@@ -265,11 +265,11 @@ MODEL: Final = GrafanaDashboard(
                 ),
                 Panel(
                     "Error ratio in Triton",
-                    "Share of the requests in Triton that fail, without those that clients cancelled. Above 5 %: HalcyonErrorRatioHigh.",
+                    "Share of the requests in Triton that fail, without those that clients cancelled. Of several models in a pod, such as the "
+                    "steps of an ensemble, the largest share. Above 5 %: HalcyonErrorRatioHigh.",
                     (
                         Query(
-                            f"{rate(triton_metrics.FAILURE, matchers=_REAL_FAILURES)} / ({rate(triton_metrics.SUCCESS)}"
-                            f" + {rate(triton_metrics.FAILURE, matchers=_REAL_FAILURES)})",
+                            f"max by ({BY}) ({_FAILURES} / ({rate(triton_metrics.SUCCESS, *OF, 'model')} + {_FAILURES}))",
                             "failed",
                         ),
                     ),

@@ -188,7 +188,8 @@ GROUPS: Final = (
             Number(
                 "failed",
                 "Requests per second that Triton answers with an error, without those that their clients canceled. If balancers count more refusals "
-                "by servers, these, because Triton does not count requests above `maxQueueSize`.",
+                "by servers, these, because Triton does not count requests above `maxQueueSize`. Of several models in a pod, those of the served one; in "
+                "Grafana, those of the one with the largest share.",
                 '`nv_inference_request_failure{reason!="CANCELED"}`, `halcyon_agent_server_rejected_total`',
                 (
                     "model: Errors, failed in Triton",

@@ -22,6 +22,7 @@ from halcyon.monitoring.metric import Metric
 
 # Every program that Prometheus scrapes has `up` and the metrics of its process, so All must not select every job.
 _JOB: Final = Variable("job", "Job", f"label_values({operator_metrics.LEADER.name}, job)", all_value=None)
+_SIGNAL_TIME: Final = of(per_model_metrics.SIGNAL_TIME)
 _CHANGES: Final = f"sum by ({BY}, direction) (increase({of(per_model_metrics.CHANGES)}[$__rate_interval]))"
 
 SCALING: Final = GrafanaDashboard(
@@ -102,10 +103,12 @@ SCALING: Final = GrafanaDashboard(
                 ),
                 Panel(
                     "Signal age",
-                    "Current age of the values in the last decision. Values older than 10 s are ignored, and the replicas are kept.",
+                    "Age of the values in the last decision, at the time of each scrape. Values older than 10 s are ignored, and the replicas are kept.",
                     (
                         Query(
-                            f"time() - {per_model(per_model_metrics.SIGNAL_TIME, 'signal')}", f"{NAME} {{{{signal}}}}"
+                            # Not time(), which would add the time since the last scrape.
+                            f"max by ({BY}, signal) (timestamp({_SIGNAL_TIME}) - {_SIGNAL_TIME})",
+                            f"{NAME} {{{{signal}}}}",
                         ),
                     ),
                     "s",
@@ -195,7 +198,7 @@ OPERATOR: Final = GrafanaDashboard(
                 ),
                 Panel(
                     "Writes",
-                    "Writes to the API server. If nothing changes, there are only those of the Lease and of the history.",
+                    "Writes to the API server, without those of the Lease. If nothing changes, there are only those of the planner's memory.",
                     (
                         Query(operators_rate(operator_metrics.API_WRITES), "all"),
                         Query(operators_rate(operator_metrics.OBJECTS_WRITTEN), "child objects"),

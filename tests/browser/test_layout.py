@@ -1,10 +1,14 @@
 """Nothing is cut off or broken within words at any width, and the numbers are those of the documents."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
+
+from tests.browser.screenshots import serve
+from tests.browser.simulated_fleet import CANARY, SimulatedFleet
 
 PATHS = (
     "#/vision/detector",
@@ -30,6 +34,14 @@ BROKEN_WORDS = """() => {
   return broken;
 }"""
 """Words of tables and facts that are on more than one line."""
+OUT_OF_PLACE = """() => {
+  const main = document.querySelector("main");
+  const wide = [main, ...main.querySelectorAll("h1, .bar, .crumbs, .rollouts li > *, .facts dd, .panel:not(details), .headline")].filter((one) => {
+    return one.offsetParent && (one === main || getComputedStyle(one).overflowX === "visible");
+  });
+  return wide.filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.className || one.localName);
+}"""
+"""Elements whose content is wider than they are. Tables scroll by themselves."""
 LABELS = """const fillText = CanvasRenderingContext2D.prototype.fillText;
 window.labels = {};
 CanvasRenderingContext2D.prototype.fillText = function (text, x, y, ...more) {
@@ -108,6 +120,26 @@ def test_a_missing_model_has_the_reason_and_no_empty_panels(bare: Page, simulate
     expect(bare.get_by_role("alert")).to_have_text("there is no ModelDeployment vision/absent")
     expect(bare.get_by_role("heading", name="Conditions")).to_be_hidden()
     expect(bare.get_by_text("Loading")).to_be_hidden()
+
+
+def test_a_deleted_model_has_the_reason_and_no_old_values(bare: Page) -> None:
+    fleet = SimulatedFleet((CANARY,))
+    bare.goto(f"{serve(fleet)}#/vision/detector")
+    expect(bare.get_by_role("heading", name="Conditions")).to_be_visible()
+    fleet._objects.clear()
+    expect(bare.get_by_role("alert")).to_have_text("there is no ModelDeployment vision/detector")
+    expect(bare.get_by_role("heading", name="Conditions")).to_be_hidden()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_names_of_maximum_length_stay_in_their_places(page: Page, width: int) -> None:
+    longest = replace(CANARY, namespace="n" * 63, name="m" * 52)
+    url = serve(SimulatedFleet((longest,)))
+    page.set_viewport_size({"width": width, "height": 1400})
+    for path in ("", f"#/{longest.namespace}/{longest.name}", f"#/{longest.namespace}/{longest.name}/measured"):
+        page.goto(f"{url}{path}")
+        expect(page.get_by_text(longest.name).first).to_be_visible()
+        assert page.evaluate(OUT_OF_PLACE) == [], path
 
 
 def test_a_rollout_has_the_namespace_of_its_model(page: Page, simulated: str) -> None:

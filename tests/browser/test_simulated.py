@@ -193,6 +193,36 @@ def test_links_lead_to_grafana_alerts_and_the_runbook(page: Page, url: str) -> N
         )
 
 
+@pytest.mark.parametrize(
+    ("path", "runbooks"),
+    [
+        ("speech/diarizer", {"HalcyonModelNotReady", "HalcyonRequestsRejected"}),
+        ("search/ranker", {"HalcyonLatencyObjectiveMissed", "HalcyonModelAtMax"}),
+        ("fraud/merchant-risk", {"HalcyonMetricMissing"}),
+    ],
+)
+def test_problems_link_to_the_runbooks_that_fit(page: Page, url: str, path: str, runbooks: set[str]) -> None:
+    page.goto(f"{url}#/{path}")
+    links = page.locator(".problems a")
+    expect(links.first).to_be_visible()
+    pages = {str(links.nth(index).get_attribute("href")) for index in range(links.count())}
+    assert {f"https://runbooks.example.org/{runbook}.md" for runbook in runbooks} <= pages
+    assert links.count() == page.locator(".problems li").count()
+
+
+COMMANDS = """async (limitedBy) => {
+  const { commandsFor } = await import("/static/commands.js");
+  const model = { namespace: "team", name: "m", max: 4, rollout: null };
+  return commandsFor({ model, problems: ["limited"], scaling: { limitedBy }, pods: [], revision: {} }).map((one) => one.command);
+}"""
+
+
+def test_a_higher_maximum_is_a_command_only_if_it_is_the_limit(fleet: Page) -> None:
+    assert '"maxReplicas":8' in fleet.evaluate(COMMANDS, ["max"])[0]
+    for limits in (["quota"], ["budget", "hold"]):
+        assert not [command for command in fleet.evaluate(COMMANDS, limits) if "maxReplicas" in command]
+
+
 def test_a_longer_range_says_where_it_comes_from(page: Page, url: str) -> None:
     page.goto(f"{url}#/search/ranker")
     page.get_by_role("button", name="30 d").click()

@@ -89,6 +89,7 @@ def took(*, fast: int, slow: int, never: int = 0) -> Series:
 
 
 SUCCESS = f'nv_inference_request_success{{{OF},pod="p",model="x",version="1"}}'
+OF_STEP = SUCCESS.replace('model="x"', 'model="step"')
 REQUESTS, REJECTED, LOST = (
     f'halcyon_agent_{kind}_total{{{OF},pod="b"}}' for kind in ("requests", "rejected", "errors")
 )
@@ -100,7 +101,10 @@ READY = of("halcyon_model_replicas_ready")
 IN_FORCE, DESIRED = of("halcyon_model_spec_replicas"), of("halcyon_model_replicas_desired")
 TWO = {IN_FORCE: "2x20", DESIRED: "2x20"}
 MOST, FULL = of("halcyon_model_replicas_max"), of("halcyon_model_limited", ',limit="quota"')
-GPU, GPUS = of("halcyon_model_gpu_utilization_ratio"), of("halcyon_model_gpus")
+GPUS = of("halcyon_model_gpus")
+BUSY, IDLE, UNKNOWN_GPU = (
+    of("halcyon_model_gpu_seconds_total", f',state="{state}"') for state in ("busy", "idle", "unknown")
+)
 MISSING = of("halcyon_model_signal_missing", ',signal="queueDepth"')
 UP, LEADS = f"up{{{OPERATOR}}}", f"halcyon_leader{{{OPERATOR}}}"
 UP_TOO = UP.replace('"one"', '"two"')
@@ -174,8 +178,9 @@ CASES = (
     Case(
         "HalcyonErrorRatioHigh",
         "15m",
-        {SUCCESS: "0+90x20", failures("BACKEND"): "0+10x20", failures("CANCELED"): "0+50x20"},
-        {SUCCESS: "0+96x20", failures("BACKEND"): "0+4x20", failures("CANCELED"): "0+50x20"}
+        # The successes of the other models of an ensemble hide no failure.
+        {SUCCESS: "0+90x20", failures("BACKEND"): "0+10x20", failures("CANCELED"): "0+50x20", OF_STEP: "0+900x20"},
+        {SUCCESS: "0+96x20", failures("BACKEND"): "0+4x20", failures("CANCELED"): "0+50x20", OF_STEP: "0x20"}
         # Another team's Triton, which Prometheus scrapes too.
         | unlabelled({SUCCESS: "0+1x20", failures("BACKEND"): "0+9x20"}),
         value="10%",
@@ -237,7 +242,16 @@ CASES = (
         {START: "250x99", STARTED: "0x99"},
         value="6m 40s",
     ),
-    Case("HalcyonGPUIdle", "61m", {GPU: "0.01x99", GPUS: "2x99"}, {GPU: "0.01x99", GPUS: "0x99"}),
+    # The model has no spec.scaling, so there is no utilisation of a scaling decision.
+    Case(
+        "HalcyonGPUIdle",
+        "62m",
+        {BUSY: "0+2x99", IDLE: "0+118x99", UNKNOWN_GPU: "0+60x99", GPUS: "3x99"},
+        {BUSY: "0+12x99", IDLE: "0+108x99", GPUS: "2x99"}
+        | other({BUSY: "0+1x99", IDLE: "0+119x99", GPUS: "0x99"})
+        # No pod of a third model reports the utilisation of its GPU.
+        | other({BUSY: "0x99", IDLE: "0x99", UNKNOWN_GPU: "0+120x99", GPUS: "2x99"}, "o"),
+    ),
     Case("HalcyonOperatorDown", "6m", {UP: "0x9", UP_TOO: "0x9"}, {UP: "1x9", UP_TOO: "0x9"}, labels={}),
     Case(
         "HalcyonNoLeader",

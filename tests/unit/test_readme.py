@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import jsonschema
@@ -28,6 +29,19 @@ def test_every_shell_block_is_run_by_a_test_or_a_benchmark() -> None:
     assert cluster.splitlines()[-1] == "kubectl get mdep"
     assert [line.split()[:2] for line in debian.splitlines()] == [["make", "demo"], ["make", "test"]]
     assert blocks(README, "console") == []
+
+
+def test_images_are_built_by_docker_alone_if_it_pushes_them() -> None:
+    assert "add `WITH=docker` to `make images push`" in README.read_text()
+    command = ["make", "--dry-run", "images", "push", f"REGISTRY={REGISTRY}"]
+    with_root, without = (
+        subprocess.run([*command, *more], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+        for more in ([], ["WITH=docker"])
+    )
+    assert "-m images build\n" in with_root
+    assert "-m images build" not in without
+    assert f"-m images push --registry {REGISTRY} " in without
+    assert "--with docker" in without
 
 
 def test_both_clusters_need_three_commands_until_the_model_is_applied() -> None:

@@ -26,9 +26,8 @@ def batches(stored: Iterable[Object], model: str) -> list[dict[str, Any]]:
 def _shown(batch: Object) -> dict[str, Any]:
     metadata, status = batch.get("metadata") or {}, batch.get("status") or {}
     conditions: Mapping[str, Mapping[str, Any]] = {c.get("type"): c for c in status.get("conditions") or ()}
-    complete, rows = conditions.get("Complete") or {}, status.get("rows") or {}
-    failed = conditions.get("Failed") or {}
-    late = conditions.get("OnTime") or {}
+    complete, failed, late = (conditions.get(kind) or {} for kind in ("Complete", "Failed", "OnTime"))
+    rows = status.get("rows") or {}
     return {
         "name": metadata.get("name"),
         "created": metadata.get("creationTimestamp"),

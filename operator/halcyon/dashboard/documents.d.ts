@@ -51,7 +51,7 @@ export interface Row {
 export interface ShownRow extends Row {
   sparks: (number | null)[];
   rate: number | null;
-  /** 95th percentile of the clients' latency, in milliseconds. */
+  /** 99th percentile of the clients' latency, in milliseconds. */
   latency: number | null;
   /** Mean time in Triton, in milliseconds. */
   in_triton: number | null;

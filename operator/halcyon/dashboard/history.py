@@ -1,10 +1,10 @@
 """History of each model for its charts: one hour, with a point every 10 s. It takes at most 9.0 KiB of memory per model.
 
 A point is a row of 25 bytes. The histories of 5,000 models have 25 million numbers, which would take 30 times as much
-memory as Python objects. Points of an idle model are equal for hours, and equal successive points are one run of 29 bytes.
-A model with more than `MAX_RUNS` runs has a ring buffer of all rows instead. The history is lost when the process ends. The planner stores the arrivals of
-earlier days (`ports.Past`), and Prometheus can store all other values. This module reads no clock; the caller passes
-`at`, in seconds since the epoch.
+memory as Python objects. Points of an idle model are equal for hours, and equal successive points are one run of 29
+bytes. A model with more than `MAX_RUNS` runs has a ring buffer of all rows instead. The history is lost when the process
+ends. The planner stores the arrivals of earlier days (`ports.Past`), and Prometheus can store all other values. This
+module reads no clock; the caller passes `at`, in seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from halcyon.dashboard.ports import ModelNumbers, Name
 STEP_S = 10
 MAX_POINTS = 360
 MAX_RUNS = 120
-"""Maximum number of runs of equal points with which a history is stored as runs. More of them take a third of the memory
-of all points."""
+"""Maximum number of runs in a history. A history with more runs changes to a ring buffer, which takes about three times
+as much memory as this many runs."""
 _NUMBERS = ("rate", "waiting", "in_triton", "p50", "p95", "p99", "batch")
 FIELDS = ("replicas", "ready", "desired", "gpu", *_NUMBERS, "rejected", "lost", "failed", "errors")
 """Fields of a point, in order.

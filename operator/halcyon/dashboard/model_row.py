@@ -9,12 +9,13 @@ Out of scope: which rows are shown (`model_table`).
 # | state       | condition                                                |
 # | ----------- | -------------------------------------------------------- |
 # | stalled     | Stalled is True: a user must act                         |
-# | progressing | Reconciling is True                                      |
+# | progressing | Reconciling is True, and Ready isn't False or `starting` |
 # | unready     | Ready is False                                           |
 # | zero        | Ready is True, and spec.replicas is 0                    |
 # | limited     | Ready is True, and a limit prevents more replicas        |
 # | ready       | Ready is True                                            |
 # | unknown     | any other                                                |
+# `starting`: the model was never served, or may have had zero replicas before. Reconciling is also True in an outage.
 
 from __future__ import annotations
 
@@ -187,21 +188,20 @@ def row_or_unreadable(name: Name, model: Object) -> TableRow:
         return row(model)
     except Exception:  # a malformed object
         log.exception("a ModelDeployment can't be shown", extra={"key": f"{name.namespace}/{name.name}"})
-        bare = {"namespace": name.namespace, "name": name.name}
-        return replace(row({"metadata": bare}), reason=UNREADABLE)
+        return replace(row({"metadata": name._asdict()}), reason=UNREADABLE)
 
 
 def _state(spec: Object, status: Object) -> State:
     conditions = {c["type"]: c["status"] for c in status.get("conditions") or ()}
     if conditions.get("Stalled") == "True":
         return "stalled"
-    if conditions.get("Reconciling") == "True":
-        return "progressing"
     ready = conditions.get("Ready")
-    if ready == "False":
-        return "unready"
+    was_served = any(past["result"] == "Served" for past in (status.get("rollout") or {}).get("history") or ())
+    starting = not was_served or (spec.get("scaling") or {}).get("minReplicas") == 0
+    if conditions.get("Reconciling") == "True" and (ready != "False" or starting):
+        return "progressing"
     if ready != "True":
-        return "unknown"
+        return "unready" if ready == "False" else "unknown"
     if spec.get("replicas", 1) == 0:
         return "zero"
     return "limited" if _CAPS.intersection((status.get("scaling") or {}).get("limitedBy") or ()) else "ready"

@@ -58,7 +58,6 @@ MAX_CACHED = 64
 _FIELDS = {"queue": "waiting", "latency": "p99"}
 _COLUMNS = {key: FIELDS.index(_FIELDS.get(key, key)) for key in ("gpu", "rate", "queue", "latency", "batch", "errors")}
 
-
 K = TypeVar("K")
 V = TypeVar("V")
 

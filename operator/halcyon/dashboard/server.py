@@ -193,10 +193,11 @@ class Dashboard:
         return _compressed(request, await self._model_document(request))
 
     async def _series(self, request: web.Request) -> web.Response:
-        name = await self._authorized_name(request)
+        name, model = await self._authorized_model(request)
         hours = int_parameter(request.query, "hours", 1, 1, MAX_HOURS)
         if hours > 1:
-            return _compressed(request, orjson.dumps(await self._metrics.history(name, hours)))
+            served = ((model.get("spec") or {}).get("model") or {}).get("name") or name.name
+            return _compressed(request, orjson.dumps(await self._metrics.history(name, served, hours)))
         document = model_page.series(self._history.series(name)) | {"past": model_page.past(self._source.past(name))}
         return _compressed(request, orjson.dumps(document))
 
@@ -205,9 +206,8 @@ class Dashboard:
         return _compressed(request, orjson.dumps(model_page.spec(model, self._source.overlay(name))))
 
     async def _revisions(self, request: web.Request) -> web.Response:
-        name = await self._authorized_name(request)
-        status = (self._source.model(name) or {}).get("status") or {}
-        roles = status.get("revision") or {}
+        name, model = await self._authorized_model(request)
+        roles = (model.get("status") or {}).get("revision") or {}
         current, target = str(roles.get("current") or ""), str(roles.get("target") or "")
         document = model_page.revisions(self._source.revisions(name), current, target)
         return _compressed(request, orjson.dumps(document))

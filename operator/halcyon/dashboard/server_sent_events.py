@@ -15,8 +15,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 POLL_INTERVAL_S = 1.0
 HEARTBEAT_INTERVAL_S = 15.0
 """Time without events after which a comment is sent, in seconds. It prevents proxies from closing the connection, and detects closed
-connections.
-"""
+connections."""
 WRITE_TIMEOUT_S = 20.0
 MAX_STREAMS = 64
 """Maximum number of readers per operator replica. A single user may have a quarter of them."""

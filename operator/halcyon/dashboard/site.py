@@ -35,6 +35,8 @@ ALLOCATABLE: Final = 'sum(kube_node_status_allocatable{resource=~"(nvidia|amd)_c
 NO_PROMETHEUS = "no Prometheus is configured (prometheus.url in the chart's values)"
 _AGENT: Final = "halcyon_agent_"
 _MODEL_LABELS: Final = 'namespace="$namespace",model_deployment="$name"'
+# A pod may load more models than the one that clients use: steps of an ensemble, for example.
+_SERVED: Final = ',model="$served"'
 _LATENCY: Final = f"1000 * histogram_quantile($share, sum by (le) (rate({_AGENT}request_duration_seconds_bucket{{{_MODEL_LABELS}}}[$window])))"
 
 
@@ -47,7 +49,7 @@ def _rate(metric: str, matchers: str = "") -> str:
 
 
 _REPEATED: Final = f"({_rate(_AGENT + 'client_retries_total')} or vector(0))"
-_FAILED: Final = _rate("nv_inference_request_failure", ',reason!="CANCELED"')
+_FAILED: Final = _rate("nv_inference_request_failure", f'{_SERVED},reason!="CANCELED"')
 _REFUSED: Final = f'label_replace({_rate(_AGENT + "server_rejected_total")}, "of", "balancers", "", "")'
 QUERIES: Mapping[str, str] = {
     "replicas": _gauge("spec_replicas"),
@@ -55,21 +57,21 @@ QUERIES: Mapping[str, str] = {
     "desired": _gauge("replicas_desired"),
     "gpu": f"100 * {_gauge('gpu_utilization_ratio')}",
     # The second part is for models without balancers.
-    "rate": f"{_rate(_AGENT + 'requests_total')} - {_REPEATED} or {_rate('nv_inference_request_success')} + {_FAILED}",
+    "rate": f"{_rate(_AGENT + 'requests_total')} - {_REPEATED} or {_rate('nv_inference_request_success', _SERVED)} + {_FAILED}",
     "waiting": _gauge("queue_requests"),
     "in_triton": (
-        f"({_rate('nv_inference_queue_duration_us')} + {_rate('nv_inference_compute_infer_duration_us')})"
-        f" / 1000 / ({_rate('nv_inference_request_success')} > 0)"
+        f"({_rate('nv_inference_queue_duration_us', _SERVED)} + {_rate('nv_inference_compute_infer_duration_us', _SERVED)})"
+        f" / 1000 / ({_rate('nv_inference_request_success', _SERVED)} > 0)"
     ),
     "p50": _LATENCY.replace("$share", "0.5"),
     "p95": _LATENCY.replace("$share", "0.95"),
     "p99": _LATENCY.replace("$share", "0.99"),
-    "batch": f"{_rate('nv_inference_count')} / ({_rate('nv_inference_exec_count')} > 0)",
+    "batch": f"{_rate('nv_inference_count', _SERVED)} / ({_rate('nv_inference_exec_count', _SERVED)} > 0)",
     "rejected": f"clamp_min({_rate(_AGENT + 'rejected_total')} - {_REPEATED}, 0)",
     "lost": _rate(f"{_AGENT}errors_total"),
     "failed": f"max({_FAILED} or {_REFUSED})",
 }
-"""PromQL query for each field of the history, with the variables `$namespace`, `$name` and `$window`. Errors are per second."""
+"""PromQL query for each field of the history, with the variables `$namespace`, `$name`, `$served` and `$window`. Errors are per second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,17 +134,17 @@ class SiteMetrics:
         except PrometheusError as error:
             self._allocatable, self._why = None, str(error)
 
-    async def history(self, name: Name, hours: int) -> dict[str, Any]:
+    async def history(self, name: Name, served: str, hours: int) -> dict[str, Any]:
         """Return a model's history of the last `hours` hours, in the form of `model_page.series`.
 
-        The history has at most `MAX_POINTS` points. If there is no history, the document has only the field `why` with
-        the reason.
+        `served` is the name of the model in Triton. The history has at most `MAX_POINTS` points. If there is no history, the
+        document has only the field `why` with the reason.
         """
         if self._prometheus is None:
             return {"why": f"Only the last hour is in memory, and {NO_PROMETHEUS}."}
         over = span(self._wall(), hours)
         try:
-            rows = await self._prometheus.rows(query(name, over), over)
+            rows = await self._prometheus.rows(query(name, served, over), over)
             return parse(rows, over)
         except PrometheusError as error:
             return {"why": f"{error}."}
@@ -161,9 +163,10 @@ def span(now: float, hours: int) -> QueryRange:
     return QueryRange(end - (MAX_POINTS - 1) * step_s, end, step_s)
 
 
-def query(name: Name, over: QueryRange) -> str:
+def query(name: Name, served: str, over: QueryRange) -> str:
     """Return a query that covers all fields of a model. The series in its result have the label `field`."""
-    filled = {"$namespace": name.namespace, "$name": name.name, "$window": f"{max(over.step_s, MIN_WINDOW_S):.0f}s"}
+    window = f"{max(over.step_s, MIN_WINDOW_S):.0f}s"
+    filled = {"$namespace": name.namespace, "$name": name.name, "$served": served, "$window": window}
     parts = []
     for field, template in QUERIES.items():
         for variable, text in filled.items():

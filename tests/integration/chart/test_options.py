@@ -107,6 +107,8 @@ def test_the_test_of_a_release_needs_no_rights_and_goes_on_success() -> None:
         assert (
             f"http://halcyon-test.{namespace}.svc:8000/v2/models/halcyon-test/infer" in asking["containers"][0]["args"]
         )
+        # Helm waits for 5 minutes by default, counted from the creation of the pod.
+        assert int(asking["containers"][0]["args"][1]) <= 290
         assert asking["containers"][0]["image"] == "localhost/halcyon-operator:dev"
         model = find(hooks, "ModelDeployment", "halcyon-test")["spec"]
         # The operator's own default is images.triton, which a site policy never rejects.

@@ -1,5 +1,6 @@
 """What the chart allows the operator and users to do: least rights, in both modes."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -136,6 +137,14 @@ def test_the_operator_holds_what_it_grants_to_the_agents() -> None:
     }
     granted = balancer.role(Subject("team", "m", "uid"))["rules"]
     assert {(r["apiGroups"][0], r["resources"][0], verb) for r in granted for verb in r["verbs"]} <= held
+
+
+def test_permissions_that_runbooks_check_are_in_the_roles() -> None:
+    held = {(resource, verb) for _, rule in rules(render()) for resource in rule["resources"] for verb in rule["verbs"]}
+    pages = "".join(page.read_text() for page in (CHART.parents[1] / "docs" / "runbooks").glob("*.md"))
+    checked = {(resource, verb) for verb, resource in re.findall(r"auth can-i ([a-z]+) ([a-z]+) ", pages)}
+    assert ("leases", "patch") in checked
+    assert checked <= held
 
 
 def test_readers_of_metrics_are_granted_the_lower_case_names_that_clients_send() -> None:

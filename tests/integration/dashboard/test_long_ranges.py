@@ -54,15 +54,19 @@ def series(end: int) -> str:
         lines += [f"# TYPE {name} gauge", *(f"{name}{{{LABELS}}} {value} {at}" for at in times)]
     for name, rate in RATES.items():
         shown = name.removesuffix("_total") if name.startswith("nv_") else name
-        lines += [f"# TYPE {shown} gauge", *(f"{shown}{{{LABELS}}} {rate * (at - times[0])} {at}" for at in times)]
+        # Beside the served model, the pods have a step of it.
+        of = {f'{LABELS},model="scan"': rate, f'{LABELS},model="step"': 100} if shown != name else {LABELS: rate}
+        lines.append(f"# TYPE {shown} gauge")
+        lines += [f"{shown}{{{labels}}} {each * (at - times[0])} {at}" for labels, each in of.items() for at in times]
     failure = "nv_inference_request_failure"
     lines.append(f"# TYPE {failure} gauge")
     for reason, rate in (("BACKEND", 0.2), ("CANCELED", 9.0)):
-        lines += [f'{failure}{{{LABELS},reason="{reason}"}} {rate * (at - times[0])} {at}' for at in times]
+        labels = f'{LABELS},model="scan",reason="{reason}"'
+        lines += [f"{failure}{{{labels}}} {rate * (at - times[0])} {at}" for at in times]
     for name, reasons in (("nv_inference_request_success", ("",)), (failure, ("BACKEND",))):
         rate = 19.0 if name.endswith("success") else 1.0
         lines += [
-            f'{name}{{{LABELS.replace("digits", "bare")},reason="{reason}"}} {rate * (at - times[0])} {at}'
+            f'{name}{{{LABELS.replace("digits", "bare")},model="bare",reason="{reason}"}} {rate * (at - times[0])} {at}'
             for reason in reasons
             for at in times
         ]
@@ -85,7 +89,7 @@ def site(running: Prometheus) -> SiteMetrics:
 
 
 async def test_one_query_has_a_day_of_all_fields(stored: Prometheus) -> None:
-    history = await site(stored).history(Name("team-a", "digits"), 24)
+    history = await site(stored).history(Name("team-a", "digits"), "scan", 24)
     middle = {field: history[field][MAX_POINTS // 2] for field in FIELDS}
     replicas = {
         "replicas": 3,
@@ -105,13 +109,13 @@ async def test_one_query_has_a_day_of_all_fields(stored: Prometheus) -> None:
 
 
 async def test_requests_of_a_model_without_balancers_are_those_in_triton(stored: Prometheus) -> None:
-    history = await site(stored).history(Name("team-a", "bare"), 24)
+    history = await site(stored).history(Name("team-a", "bare"), "bare", 24)
     middle = {field: history[field][MAX_POINTS // 2] for field in ("rate", "rejected", "failed")}
     assert middle == {"rate": pytest.approx(20, rel=0.01), "rejected": None, "failed": pytest.approx(5, rel=0.01)}
 
 
 async def test_another_model_has_no_points(stored: Prometheus) -> None:
-    history = await site(stored).history(Name("team-a", "other"), 24)
+    history = await site(stored).history(Name("team-a", "other"), "scan", 24)
     assert all(value is None for field in FIELDS for value in history[field])
 
 

@@ -71,6 +71,27 @@ def test_a_state_follows_from_conditions_spec_and_scaling(
     assert row(model(conditions=conditions, spec=spec, status={"scaling": scaling})).state == state
 
 
+@pytest.mark.parametrize(
+    ("history", "scaling", "state"),
+    [
+        ([], {}, "progressing"),
+        (["Superseded"], {}, "progressing"),
+        (["Served"], {}, "unready"),
+        (["Superseded", "Served"], {"minReplicas": 1}, "unready"),
+        (["Served"], {"minReplicas": 0}, "progressing"),
+    ],
+)
+def test_models_without_ready_servers_are_in_progress_only_at_a_start(
+    history: list[str], scaling: dict[str, Any], state: str
+) -> None:
+    """The operator reports Reconciling also for a model that has lost all its servers or balancers."""
+    down = (condition("Ready", "False", "NoServersReady"), condition("Reconciling", "True", "Progressing"))
+    rollout = {"history": [{"revision": "a", "result": result} for result in history]}
+    shown = row(model(conditions=down, spec={"scaling": scaling}, status={"rollout": rollout}))
+    assert shown.state == state
+    assert problems(shown, NO_LOAD) == (["unready"] if state == "unready" else [])
+
+
 def test_a_row_shows_what_the_object_has() -> None:
     shown = row(
         model(

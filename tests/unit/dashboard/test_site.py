@@ -1,3 +1,4 @@
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -55,13 +56,19 @@ def test_points_of_a_range_are_at_multiples_of_the_step(hours: int, step_s: int)
 
 
 def test_one_query_has_all_fields_of_one_model() -> None:
-    text = query(name(7), span(NOW, 24))
+    text = query(name(7), "served", span(NOW, 24))
     assert text.count('model_deployment="model-0007"') >= len(QUERIES)
     assert "$" not in text.replace("$1", "")
     assert all(f'"field", "{field}"' in text for field in QUERIES)
     assert set(QUERIES) == set(FIELDS) - {"errors"}  # the sum of three others
     assert "[300s]" in text
-    assert "[7200s]" in query(name(7), span(NOW, 720))
+    assert "[7200s]" in query(name(7), "served", span(NOW, 720))
+
+
+def test_counters_of_triton_are_those_of_the_served_model() -> None:
+    selectors = re.findall(r"nv_\w+\{([^}]*)\}", query(name(7), "served", span(NOW, 24)))
+    assert len(selectors) > 6
+    assert [selector for selector in selectors if ',model="served"' not in selector] == []
 
 
 def test_samples_are_put_where_their_times_are_and_the_rest_is_unknown() -> None:
@@ -90,7 +97,7 @@ def test_samples_are_put_where_their_times_are_and_the_rest_is_unknown() -> None
     ],
 )
 async def test_a_range_that_cannot_be_had_has_its_reason(answer: Any, why: str) -> None:
-    history = await Site(answer).history(name(), 24)
+    history = await Site(answer).history(name(), "served", 24)
     assert list(history) == ["why"]
     assert history["why"].startswith(why)
 

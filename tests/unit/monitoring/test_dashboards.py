@@ -86,7 +86,7 @@ def test_a_legend_names_only_labels_that_the_query_leaves(name: str) -> None:
     for panel in of(BOARDS[name]):
         for target in panel["targets"]:
             labels = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
-            outer = re.match(r"(?:topk\(10, |time\(\) - )?(?:sum|max|avg|count) by \(([^)]*)\)", target["expr"])
+            outer = re.match(r"(?:topk\(10, )?(?:sum|max|avg|count) by \(([^)]*)\)", target["expr"])
             left = {label.strip() for label in outer[1].split(",")} if outer else {"instance"}
             assert labels <= left | (
                 {"cluster", "namespace", "model_deployment"} if "histogram_quantile" in target["expr"] else set()
@@ -115,6 +115,13 @@ def test_all_selects_no_program_but_halcyon(name: str) -> None:
             for metric, selector in re.findall(r"(\w+)\{([^{}]*)\}", target["expr"]):
                 if not metric.startswith("halcyon_"):
                     assert set(selector.split(",")) - anything, target["expr"]
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_ages_of_values_do_not_grow_between_two_scrapes(name: str) -> None:
+    """`time()` grows by the scrape interval, in which the value is not read again; `timestamp` is that of the scrape."""
+    expressions = [target["expr"] for panel in of(BOARDS[name]) for target in panel["targets"]]
+    assert [text for text in expressions if re.search(r"\btime\(\)", text)] == []
 
 
 def test_a_panel_that_does_not_fit_begins_a_new_line() -> None:

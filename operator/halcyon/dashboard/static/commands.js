@@ -19,7 +19,7 @@ export function commandsFor(page) {
     commands.push({ command: `kubectl annotate --overwrite mdep ${of} ${GROUP}/promote=${page.revision.target}`, effect: "promote the canary: all requests, without further steps" });
     commands.push({ command: `kubectl annotate --overwrite mdep ${of} ${GROUP}/abort=${page.revision.target}`, effect: "abort the canary: the previous revision serves all requests" });
   }
-  if (page.problems.includes("limited") && page.model.max !== null) commands.push({ command: `kubectl patch mdep ${of} --type merge -p '{"spec":{"scaling":{"maxReplicas":${page.model.max * 2}}}}'`, effect: `allow ${page.model.max * 2} replicas` });
+  if (page.problems.includes("limited") && page.scaling.limitedBy?.includes("max") && page.model.max !== null) commands.push({ command: `kubectl patch mdep ${of} --type merge -p '{"spec":{"scaling":{"maxReplicas":${page.model.max * 2}}}}'`, effect: `allow ${page.model.max * 2} replicas` });
   if (page.problems.includes("blind")) commands.push({ command: `kubectl logs -n ${namespace} -l ${balancers(name)} -c agent --tail=50`, effect: "why balancers don't report" });
   for (const pod of page.pods.filter((pod) => pod.log && ["failed", "unready"].includes(pod.state)).slice(0, 2)) commands.push({ command: logCommand(namespace, pod), effect: `the log of ${pod.name}` });
   commands.push({ command: `halcyon diagnose ${of}`, effect: "all checks of this model, with advice" });

@@ -43,6 +43,12 @@ function whyUnknown(row, measured) {
   return row.rate === 0 ? `There are no requests, so there is no ${measured}.` : `No balancer of the model has measured the ${measured} in the last 10 s.`;
 }
 
+/** Returns why the GPU utilisation of a model is unknown. @param {import("../documents.js").Row} row */
+export function whyNoGpu(row) {
+  if (!row.ready) return "No pod is ready, so no GPU is in use.";
+  return row.gpus ? "No ready pod reports the utilisation of its GPU." : "The pods have no GPU.";
+}
+
 /** @type {{key: string, title: string, sort: string | null, class: string, wrong?: (row: ShownRow) => boolean, cell: (row: ShownRow) => (Node | string)[]}[]} */
 const COLUMNS = [
   { key: "model", title: "Model", sort: "name", class: "name", cell: (row) => [h("a", { href: `#/${modelPath(row.namespace, row.name)}`, title: row.name }, row.name), h("span", { class: "space" }, row.namespace)] },
@@ -53,7 +59,7 @@ const COLUMNS = [
   { key: "errors", title: "Errors", sort: "errors", class: "n wide", wrong: (row) => row.problems.includes("errors"), cell: (row) => [known(row.errors, percent(row.errors), whyUnknown(row, "share of errors"))] },
   { key: "latency", title: "p99", sort: "latency", class: "n mid", wrong: (row) => row.problems.includes("slow"), cell: (row) => [known(row.latency, quantile(row.latency), whyUnknown(row, "latency")), row.latency_target === null ? "" : h("span", { class: "small" }, `of ${millis(row.latency_target)}`)] },
   { key: "queue", title: "Queue", sort: "queue", class: "n", cell: (row) => [known(row.queue, count(row.queue), NO_REPORT), row.queue_target === null ? "" : h("span", { class: "small" }, `of ${integer(row.queue_target)}`)] },
-  { key: "gpu", title: "GPU", sort: "gpu", class: "n wide", cell: (row) => [known(row.gpu, percent(row.gpu), row.ready ? "No ready pod reports the utilisation of its GPU." : "No pod is ready, so no GPU is in use.")] },
+  { key: "gpu", title: "GPU", sort: "gpu", class: "n wide", cell: (row) => [known(row.gpu, percent(row.gpu), whyNoGpu(row))] },
   { key: "gpus", title: "GPUs", sort: "gpus", class: "n wider", cell: (row) => [integer(row.gpus)] },
   { key: "cost", title: "Cost/h", sort: "cost", class: "n wider", cell: (row) => [known(row.cost, money(row.cost), "The site has set no price of the GPU, or the model has none.")] },
   { key: "age", title: "Age", sort: "age", class: "n wider", cell: (row) => [age(row.created)] },

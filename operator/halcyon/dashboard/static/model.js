@@ -7,7 +7,7 @@ import { Chart, Cursor } from "./chart.js";
 import { commandList, commandsFor, copyClicked, rejectedCommand } from "./commands.js";
 import { logView, revisions, specification } from "./details.js";
 import { breakable, h, refill, setText, setTitle, svg } from "./dom.js";
-import { badge } from "./fleet.js";
+import { badge, whyNoGpu } from "./fleet.js";
 import { age, clock, count, duration, known, millis, missing, money, NONE, number, percent, quantile, rate, seconds, integer } from "./format.js";
 import { none, row, scroller, table } from "./tables.js";
 import { progress } from "./totals.js";
@@ -30,8 +30,22 @@ const RANGES = [
 ];
 /** @type {Record<import("../documents.js").PhaseName, string>} */
 const PHASE_NAMES = { pending: "waiting for a node", pulling: "pulling images", fetching: "fetching the model", starting: "starting the server", loading: "loading the model" };
-/** Runbook for each problem; the latency objective has none. @type {Partial<Record<import("../documents.js").Problem, string>>} */
-const RUNBOOKS = { unready: "HalcyonModelNotReady", errors: "HalcyonErrorRatioHigh", stalled: "HalcyonModelLoadFailed", blind: "HalcyonMetricMissing", limited: "HalcyonModelAtMax" };
+/** Returns the runbook of a problem; empty if it has none. @param {import("../documents.js").Problem} problem @param {Model} page */
+function runbookOf(problem, page) {
+  const { now } = page;
+  const isAccepted = page.conditions.every((condition) => condition.type !== "Accepted" || condition.status !== "False");
+  const reason = page.conditions.find((condition) => condition.type === "Stalled")?.reason ?? "";
+  const isNotLoaded = /^(LoadFailed|Model(ConfigInvalid|SourceNotFound|DownloadFailed))$/.test(reason);
+  const isFailing = (now.failed ?? 0) >= (now.rejected ?? 0) + (now.lost ?? 0);
+  return {
+    unready: "HalcyonModelNotReady",
+    errors: isFailing ? "HalcyonErrorRatioHigh" : "HalcyonRequestsRejected",
+    slow: "HalcyonLatencyObjectiveMissed",
+    stalled: isAccepted ? (isNotLoaded ? "HalcyonModelLoadFailed" : "HalcyonRolloutBlocked") : "HalcyonSpecRejected",
+    blind: "HalcyonMetricMissing",
+    limited: page.scaling.limitedBy?.includes("max") ? "HalcyonModelAtMax" : "",
+  }[problem];
+}
 /** Condition types that are good when they are True. */
 const NORMALLY_TRUE = new Set(["Ready", "Accepted", "ModelLoaded", "ServersReady", "BalancerReady", "RoutesAccepted", "ScalingActive"]);
 
@@ -291,7 +305,7 @@ export function modelPage(main, namespace, name, params, listener) {
     failed: (failure) => {
       if (failure.status === 401) return listener.signIn(failure);
       error.hidden = false;
-      loading.hidden = true;
+      loading.hidden = content.hidden = true; // the values of a deleted model are no longer true
       setText(error, failure.message);
       listener.state(false, "");
     },
@@ -337,7 +351,10 @@ function problemList(page, runbooks) {
     blind: `A signal is missing, so the replicas can't follow it. ${missed.join("; ")}`,
     limited: `A limit prevents more replicas: ${(page.scaling.limitedBy || []).join(", ")}.`,
   };
-  const items = page.problems.map((problem) => h("li", {}, texts[problem], ...(runbooks && RUNBOOKS[problem] ? [" ", h("a", { href: `${runbooks}/${RUNBOOKS[problem]}.md`, rel: "noreferrer" }, "Runbook")] : [])));
+  const items = page.problems.map((problem) => {
+    const runbook = runbooks && runbookOf(problem, page);
+    return h("li", {}, texts[problem], ...(runbook ? [" ", h("a", { href: `${runbooks}/${runbook}.md`, rel: "noreferrer" }, "Runbook")] : []));
+  });
   const rejected = now.rejected ? [page.access_log === "None" ? h("p", { class: "hint" }, "Whose requests are rejected is not recorded: set spec.traffic.accessLog to Errors.") : commandList([rejectedCommand(page)])] : [];
   return [h("h2", { id: "h-wrong" }, "What is wrong"), h("ul", { class: "problems" }, ...items), ...rejected];
 }
@@ -354,14 +371,13 @@ function factList(page) {
   const [p50, p95, p99] = [newest.p50.at(-1) ?? null, newest.p95.at(-1) ?? null, newest.p99.at(-1) ?? null];
   const noReport = "No balancer or server of the model has reported in the last 15 s.";
   const idle = now.rate === 0 ? "There are no requests." : noReport;
-  const gpuHint = model.ready ? "No ready pod reports the utilisation of its GPU." : "No pod is ready.";
   return [
     fact("Replicas", `${model.ready ?? NONE} of ${model.replicas} ready`, `${model.desired === null || model.desired === model.replicas ? "" : `${model.desired} desired, `}${model.max === null ? "not scaled" : `${model.min} to ${model.max} allowed`}`, problems.includes("unready")),
     fact("Requests/s", known(now.rate, rate(now.rate), noReport)),
     fact("Errors", known(now.errors, percent(now.errors === null ? null : now.errors * 100), idle), failures(page), problems.includes("errors")),
     fact("Latency", p99 === null ? missing(now.rate === 0 ? "There are no requests." : "No balancer has measured a response in the last 10 s.") : `p99 ${quantile(p99)}`, p99 === null ? "" : `p50 ${quantile(p50)}, p95 ${quantile(p95)}${page.latency_target_ms === null ? "" : `; objective ${millis(page.latency_target_ms)}`}`, problems.includes("slow")),
     fact("Queue", known(now.waiting, count(now.waiting), noReport), model.queue_target === null ? "" : `of ${integer(model.queue_target)}`),
-    fact("GPU", known(now.gpu, percent(now.gpu), gpuHint)),
+    fact("GPU", known(now.gpu, percent(now.gpu), whyNoGpu(model))),
     fact("GPUs", integer(model.gpus), model.cost === null ? "" : `· ${money(model.cost)} ${model.currency} per hour`),
     fact("Batch size", known(now.batch, number(now.batch), idle)),
     fact("Time in Triton", known(now.latency_ms, millis(now.latency_ms), idle)),

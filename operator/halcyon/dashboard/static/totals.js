@@ -26,7 +26,7 @@ export function totals(fleet, link) {
     tile("Missing their latency objective", problems.slow ? "bad" : fleet.judged ? "fine" : "", fleet.judged ? counted(String(problems.slow), problems.slow, link("slow")) : missing("No model has an objective (spec.scaling.targets.latency) and responses in the last 10 s."), fleet.judged ? small(` of ${fleet.judged}`) : ""),
     tile("Unhealthy", unhealthy ? "bad" : fleet.total ? "fine" : "", counted(String(unhealthy), unhealthy, link("unhealthy")), small(` of ${plural(fleet.total, "model")}`)),
     tile("GPUs used", "", integer(gpus), h("small", {}, ...free, " allocatable")),
-    tile("Cost per hour", "", fleet.cost === null ? missing("The site has set no price of a GPU (gpuPrices).") : money(fleet.cost), fleet.cost === null ? "" : small(` ${fleet.currency}`)),
+    tile("Cost per hour", "", fleet.cost === null ? missing("No model has GPUs with a price (cost.pricePerGpuHour in the chart's values).") : money(fleet.cost), fleet.cost === null ? "" : small(` ${fleet.currency}`)),
   ];
 }
 
