@@ -132,7 +132,7 @@ def row(model: Object) -> TableRow:
 
 
 def replicas_in_force(model: Object) -> int:
-    """Return spec.replicas, within the limits of spec.scaling unless the spec is rejected: its limits aren't in force then."""
+    """Return spec.replicas, within the limits of spec.scaling. The limits of a rejected spec don't apply."""
     spec, conditions = model.get("spec") or {}, (model.get("status") or {}).get("conditions") or ()
     count, scaling = int(spec.get("replicas", 1)), spec.get("scaling") or {}
     if not scaling or any((c["type"], c["status"]) == ("Accepted", "False") for c in conditions):
