@@ -296,7 +296,7 @@ class Operator:
                 app = build_app(self.metrics, more=self.collector.routes())
                 port = self.settings.port
                 secure = await self.ports.open(app, name="https", host=None, port=port, tls=tls.context)
-                log.info("serving the metrics API and the collector", extra={"port": self.settings.port})
+                log.info("serving the metrics API and the collector", extra={"port": port})
             await asyncio.Event().wait()
         finally:
             for listener in (plain, secure):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from halcyon.control.state import route_conflicts
-from halcyon.kube.client import Kube, Object
+from halcyon.kube.client import Object
 from halcyon.kube.informers.informer import Informer
 from halcyon.kube.kinds import Key, Kind
 
@@ -24,7 +24,6 @@ DISCOVERY_INTERVAL_S = 5.0
 class GatewayRoutes:
     """Informers of Gateway API routes. They start once the API server has the kinds of all these routes."""
 
-    client: Kube
     informers: Mapping[Kind, Informer]
     on_synced: Callable[[], None]
     """Function that is called once, when the caches of routes have been filled."""
