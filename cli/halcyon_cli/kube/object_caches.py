@@ -96,7 +96,7 @@ class ObjectCaches:
                     with self._condition:
                         self._warnings[kind] = f"{kind.plural} may be out of date: {error}"
                         self._notify()
-                time.sleep(min(0.2 * 2**failures, MAX_DELAY_S))
+                time.sleep(min(0.2 * 2 ** min(failures, 10), MAX_DELAY_S))
 
     def _follow(self, kind: Kind, since: str) -> str:
         """Watch until the API server ends the watch, and return the resource version of the last event."""

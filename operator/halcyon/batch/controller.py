@@ -102,7 +102,7 @@ class BatchController:
 
     async def run(self) -> None:
         """Wait until the API server serves the kind BatchInference, then reconcile until cancelled."""
-        while not await self._is_served():  # noqa: ASYNC110  # the API server sends no event for a new kind
+        while not await self.batches.is_served():  # noqa: ASYNC110  # the API server sends no event for a new kind
             await asyncio.sleep(DISCOVERY_INTERVAL_S)
         informers = (self.batches, self.jobs, self.pods)
         async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session, asyncio.TaskGroup() as group:
@@ -112,17 +112,6 @@ class BatchController:
                 await informer.synced.wait()
             for number in range(WORKERS):
                 group.create_task(self._work(session), name=f"batch-worker-{number}")
-
-    async def _is_served(self) -> bool:
-        try:
-            for namespace in self.namespaces or ("",):
-                await self.client.list(BATCH_INFERENCE, namespace=namespace, metadata_only=True)
-        except errors.NotFound:
-            return False
-        except (errors.ApiError, errors.Unreachable) as error:
-            log.warning("cannot read BatchInferences", extra={"error": str(error)})
-            return False
-        return True
 
     def _batch_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
         if after is None or before is None or _version(before) != _version(after):

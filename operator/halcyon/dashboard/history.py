@@ -1,9 +1,13 @@
 """History of each model for its charts: one hour, with a point every 10 s. It takes at most 9.0 KiB of memory per model.
 
-A point is a row of 25 bytes. The histories of 5,000 models have 25 million numbers, which would take 30 times as much
-memory as Python objects. Points of an idle model are equal for hours, and equal successive points are one run of 29
-bytes. A model with more than `MAX_RUNS` runs has a ring buffer of all rows instead. The history is lost when the process
-ends. The planner stores the arrivals of earlier days (`ports.Past`), and Prometheus can store all other values. This
+A point is a row of 25 bytes. As Python objects, the 25 million numbers of 5,000 models would take 30 times as much memory.
+Points of an idle model are equal for hours, and successive equal points are one run of 29
+bytes. A model with more than
+`MAX_RUNS` runs has a ring buffer of all rows instead.
+
+The history is lost when the process
+ends. The planner stores the arrivals of earlier days (`ports.Past`), and Prometheus
+can store all other values. This
 module reads no clock; the caller passes `at`, in seconds since the epoch.
 """
 
@@ -27,10 +31,10 @@ _NUMBERS = ("rate", "waiting", "in_triton", "p50", "p95", "p99", "batch")
 FIELDS = ("replicas", "ready", "desired", "gpu", *_NUMBERS, "rejected", "lost", "failed", "errors")
 """Fields of a point, in order.
 
-`replicas` is spec.replicas. `gpu` is the GPU utilisation in percent. `rate` is the number of requests per second.
-`in_triton` is the mean time inside Triton in milliseconds. `p50`, `p95` and `p99` are quantiles of the client latency
-in milliseconds. `batch` is the number of items per batch. `rejected`, `lost` and `failed` are shares of the requests in
-percent, and `errors` is their sum.
+`replicas` is the number of replicas in force, `gpu` the GPU utilisation in percent, `rate` the number of requests per
+second, and `in_triton` the mean time inside Triton in milliseconds. `p50`, `p95` and `p99` are quantiles of the client
+latency in milliseconds. `batch` is the number of items per batch. `rejected`, `lost` and `failed` are shares of the
+requests in percent, and `errors` is their sum.
 """
 _RATE, _P99 = FIELDS.index("rate"), FIELDS.index("p99")
 _ROW = struct.Struct("<11H3B")
@@ -40,8 +44,7 @@ _EMPTY = _ROW.pack(*[_NONE] * 11, *[_NO_SHARE] * 3)
 _RUN = struct.Struct(f"<I{_ROW.size}s")
 """Run of equal points: the step of the first one, and the row."""
 _TENTHS = 10.0
-"""Factor by which the GPU utilisation is multiplied before it is stored, because it is stored in tenths of a
-percent."""
+"""Factor with which the GPU utilisation is stored: in tenths of a percent."""
 _MIN = 1e-4
 _STEP = math.log(1e13) / (_NONE - 2)
 """Difference between the logarithms of two numbers whose 16-bit codes are successive.
@@ -110,6 +113,7 @@ class _Ring:
             self._has_runs, self._bytes = True, bytearray()
         for missed in range(self._last + 1, step):
             self._set(missed, _EMPTY)
+            self._last = missed
         self._set(step, row)
         self._last = step
         self._first = max(self._first, step - MAX_POINTS + 1)

@@ -11,7 +11,7 @@ Out of scope: which rows are shown (`model_table`).
 # | stalled     | Stalled is True: a user must act                         |
 # | progressing | Reconciling is True, and Ready isn't False or `starting` |
 # | unready     | Ready is False                                           |
-# | zero        | Ready is True, and spec.replicas is 0                    |
+# | zero        | Ready is True, and the replicas in force are 0           |
 # | limited     | Ready is True, and a limit prevents more replicas        |
 # | ready       | Ready is True                                            |
 # | unknown     | any other                                                |
@@ -104,14 +104,14 @@ def row(model: Object) -> TableRow:
     meta, spec, status = model["metadata"], model.get("spec") or {}, model.get("status") or {}
     summary, scaling, cost = (status.get(part) or {} for part in ("summary", "scaling", "cost"))
     scaling_spec, gpu = spec.get("scaling") or {}, (spec.get("runtime") or {}).get("gpu")
-    per_pod = gpu.get("count", 1) if gpu else 0
+    per_pod, replicas = gpu.get("count", 1) if gpu else 0, replicas_in_force(model)
     return TableRow(
         namespace=meta["namespace"],
         name=meta["name"],
-        state=_state(spec, status),
+        state=_state(replicas, status),
         reason=str(summary.get("state") or "Unknown"),
         ready=status.get("readyReplicas"),
-        replicas=int(spec.get("replicas", 1)),
+        replicas=replicas,
         desired=scaling.get("desired"),
         min=scaling_spec.get("minReplicas", 1) if scaling_spec else None,
         max=scaling_spec.get("maxReplicas"),
@@ -130,6 +130,15 @@ def row(model: Object) -> TableRow:
         blind=any(signal.get("missing") for signal in scaling.get("signals") or ()),
         rollout=rollout_progress(status),
     )
+
+
+def replicas_in_force(model: Object) -> int:
+    """Return spec.replicas, within the limits of spec.scaling. The limits of a rejected spec don't apply."""
+    spec, conditions = model.get("spec") or {}, (model.get("status") or {}).get("conditions") or ()
+    count, scaling = int(spec.get("replicas", 1)), spec.get("scaling") or {}
+    if not scaling or any((c["type"], c["status"]) == ("Accepted", "False") for c in conditions):
+        return count
+    return int(min(max(count, scaling.get("minReplicas", 1)), scaling.get("maxReplicas", count)))
 
 
 def latency_target_ms(model: Object) -> float | None:
@@ -191,7 +200,7 @@ def row_or_unreadable(name: Name, model: Object) -> TableRow:
         return replace(row({"metadata": name._asdict()}), reason=UNREADABLE)
 
 
-def _state(spec: Object, status: Object) -> State:
+def _state(replicas: int, status: Object) -> State:
     conditions = {c["type"]: c["status"] for c in status.get("conditions") or ()}
     if conditions.get("Stalled") == "True":
         return "stalled"
@@ -202,7 +211,7 @@ def _state(spec: Object, status: Object) -> State:
         return "progressing"
     if ready != "True":
         return "unready" if ready == "False" else "unknown"
-    if spec.get("replicas", 1) == 0:
+    if replicas == 0:
         return "zero"
     return "limited" if _CAPS.intersection((status.get("scaling") or {}).get("limitedBy") or ()) else "ready"
 

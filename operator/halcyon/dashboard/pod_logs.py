@@ -62,7 +62,7 @@ class PodLogs:
 
 
 async def _last(content: aiohttp.StreamReader) -> bytes:
-    """Return the last `MAX_BYTES` bytes of a response. A line that is not complete is left out."""
+    """Return the last `MAX_BYTES` bytes of a response, without the line in which they begin."""
     tail = bytearray()
     is_cut = False
     async for part in content.iter_any():

@@ -110,17 +110,22 @@ async def connect(
 ) -> KubeClient:
     """Return a client for the cluster in the kubeconfig.
 
-    If there is no kubeconfig, return a client for the cluster in which this pod runs, with the service account in the
-    folder `account`.
+    If there is no kubeconfig, return a client for this pod's cluster, with the service account in the folder `account`.
+    Each response sets `clock` to the API server's time.
 
-    Each response of the API server sets `clock`.
+    Raises:
+        SettingsError: the kubeconfig or the service account is missing or invalid.
     """
     configuration, clock = Configuration(), clock or ClusterClock()
-    if kubeconfig is None:
-        files = {"token_filename": str(account / TOKEN), "cert_filename": str(account / CA)}
-        InClusterConfigLoader(**files, try_refresh_token=False).load_and_set(configuration)
-    else:
-        await kubernetes_config.load_kube_config(config_file=kubeconfig, client_configuration=configuration)
+    try:
+        if kubeconfig is None:
+            files = {"token_filename": str(account / TOKEN), "cert_filename": str(account / CA)}
+            InClusterConfigLoader(**files, try_refresh_token=False).load_and_set(configuration)
+        else:
+            await kubernetes_config.load_kube_config(config_file=kubeconfig, client_configuration=configuration)
+    except kubernetes_config.ConfigException as error:
+        hint = "outside a cluster, set for example --kubeconfig=/etc/halcyon/kubeconfig"
+        raise errors.SettingsError(f"no API server is configured: {error}; {hint}") from error
     # As kubectl: Python 3.13 requires extensions that the CAs of many clusters lack, for example those of EKS.
     configuration.disable_strict_ssl_verification = True
     # No limit: each watch needs a connection, and other requests are limited by semaphores.

@@ -9,8 +9,8 @@ from email.utils import parsedate_to_datetime
 from typing import Protocol, TypeVar
 
 MAX_RESPONSE_AGE_S = 30.0
-"""Maximum difference, in seconds, between the clocks of the API server and this machine that a slow response can
-explain."""
+"""Difference between the API server's clock and this machine's, in seconds, up to which the machine's clock is used. A slow
+response can seem to be a difference."""
 SLICE_S = 0.02
 """Time after which work on many items lets other asyncio tasks run, in seconds."""
 _Item = TypeVar("_Item")

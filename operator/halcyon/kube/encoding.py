@@ -28,13 +28,10 @@ def as_yaml(obj: dict[str, Any]) -> bytes:
 
 
 def creating(obj: dict[str, Any]) -> dict[str, Any]:
-    """Return the body of an apply that only creates an object.
+    """Return the body of an apply that only creates an object, and fails with `Conflicted` if one of this name exists.
 
-    The apply fails with `Conflicted` if an object of this name exists.
-
-    The API server compares the resource version only with that of an existing object. A POST also creates an object,
-    but its fields would not belong to this field manager's applies. A later apply that omits a field would then not
-    remove it.
+    It has a resource version that no object has. The API server checks the version only if the object exists. A POST is
+    no substitute: later applies would not own its fields, and could not remove a field by omitting it.
     """
     return {**obj, "metadata": {**obj["metadata"], "resourceVersion": _NO_OBJECT_S_VERSION}}
 

@@ -3,18 +3,6 @@
 All of them are subclasses of `HalcyonError`. Responses with an error status are subclasses of `ApiError`.
 """
 
-# HalcyonError
-# ├── SettingsError        a command-line option is invalid
-# ├── ApiError             the API server responded with an error
-# │   ├── NotFound         404
-# │   ├── Conflicted       409: exists already, another manager owns the field, or another writer changed the object
-# │   ├── Gone             410: the resource version is too old, list again
-# │   ├── Refused          401, 403, 422 and other 4xx: a retry without a change would fail again
-# │   └── Busy             429, 5xx: retry later
-# ├── Unreachable          no response from the API server
-# ├── FrontEnded           kopf ended unexpectedly
-# └── LeaseLost            another replica may be the leader: this process must exit
-
 from __future__ import annotations
 
 

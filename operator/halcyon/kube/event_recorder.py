@@ -21,8 +21,11 @@ from halcyon.kube.kinds import EVENT, Key
 log = logging.getLogger(__name__)
 
 QUIET_S = 600.0
-MESSAGE_LIMIT = 1024
+"""Time within which the same event about an object is not written again, in seconds."""
+MAX_MESSAGE_BYTES = 1024
+"""Maximum length of a message, in bytes of UTF-8. The API server rejects an event with a longer one."""
 REMEMBERED = 10_000
+"""Maximum number of events whose time is remembered, so that they are not written again."""
 PENDING = 1000
 """Maximum number of queued events. Each takes 1.5 KiB. The number is enough for 20 events for each of 50 models."""
 WRITERS = 4
@@ -46,7 +49,7 @@ class EventRecorder:
         self._client = client
         self._instance = instance
         self._clock = clock
-        self._recorded_at: dict[tuple[Key, str, str], float] = {}
+        self._recorded_at: dict[tuple[str, str, str], float] = {}
         self._pending: deque[Object] = deque()
         """Events that have not been written yet, oldest first."""
         self._queued = asyncio.Event()
@@ -56,7 +59,7 @@ class EventRecorder:
         """Queue the event unless the same one was recorded within ten minutes; return True if it was queued."""
         meta = resource["metadata"]
         key = Key(meta["namespace"], meta["name"])
-        identity = (key, f"{kind} {new.reason}", new.message)
+        identity = (meta["uid"], new.reason, new.message)
         now = self._clock.monotonic()
         if now - self._recorded_at.get(identity, -QUIET_S) < QUIET_S:
             return False
@@ -75,7 +78,7 @@ class EventRecorder:
             "eventTime": rfc3339(self._clock.wall(), "microseconds"),
             "type": new.type,
             "reason": new.reason,
-            "note": new.message[:MESSAGE_LIMIT],
+            "note": new.message.encode()[:MAX_MESSAGE_BYTES].decode(errors="ignore"),
             "action": "Reconcile",
             "reportingController": "serving.halcyon.dev/operator",
             "reportingInstance": self._instance[:128],
@@ -91,7 +94,7 @@ class EventRecorder:
             lost = self._pending.popleft()
             log.warning(
                 "too many queued events; the oldest is dropped",
-                extra={"key": str(key), "lost": lost["reason"], "limit": PENDING},
+                extra={"key": _subject(lost), "lost": lost["reason"], "limit": PENDING},
             )
         self._pending.append(event)
         self._queued.set()
@@ -132,6 +135,9 @@ class EventRecorder:
         try:
             await self._client.create(EVENT, event, namespace=event["metadata"]["namespace"])
         except (errors.ApiError, errors.Unreachable) as error:
-            regarding = event["regarding"]
-            key = f"{regarding['namespace']}/{regarding['name']}"
-            log.warning("cannot write an event", extra={"key": key, "error": str(error)})
+            log.warning("cannot write an event", extra={"key": _subject(event), "error": str(error)})
+
+
+def _subject(event: Object) -> str:
+    """Return the object that the event is about, as NAMESPACE/NAME."""
+    return f"{event['regarding']['namespace']}/{event['regarding']['name']}"

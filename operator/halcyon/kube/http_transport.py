@@ -19,8 +19,8 @@ from halcyon.kube import encoding, errors
 from halcyon.kube.clock import Clock, ClusterClock
 from halcyon.kube.kinds import Object
 from halcyon.kube.lease_fence import LeaseFence
-from halcyon.kube.rbac_denials import RbacDenials
-from halcyon.kube.tracing import Span, Tracer
+from halcyon.kube.rbac_denials import RbacDenials, needed_right
+from halcyon.kube.tracing import Tracer
 
 REQUEST_TIMEOUT_S = 20.0
 """Timeout of a request, in seconds. A write of the leader has a shorter timeout, which is the time until another
@@ -95,16 +95,16 @@ class HttpTransport:
             Unreachable: it does not respond.
             LeaseLost: the request is a write, and this process's Lease was not renewed in time.
         """
-        # Requests for the lease must never wait for other requests.
+        resource = needed_right(method, path, watching=False)[1].resource
         while True:
             if content is APPLY:
                 # Wait before acquiring the semaphore, so that a waiting apply does not block other requests.
                 await self._calm.wait()
-            async with self._turn(path):
+            async with self._turn(resource):
                 if content is APPLY and not self._calm.is_set():
                     continue  # the Lease request became late while this one waited for the semaphore
                 left_s = REQUEST_TIMEOUT_S
-                if self._fence is not None and method != "GET" and "/leases" not in path:
+                if self._fence is not None and method != "GET" and resource != "leases":
                     left_s = min(self._fence.left_s(), REQUEST_TIMEOUT_S)
                     query = {**(query or {}), "timeout": f"{int(left_s * 1000)}ms"}
                 response = await self.send(
@@ -121,12 +121,12 @@ class HttpTransport:
                 except (aiohttp.ClientError, TimeoutError, orjson.JSONDecodeError) as error:
                     raise errors.Unreachable(f"{method} {path}: {error!r}") from error
 
-    def _turn(self, path: str) -> contextlib.AbstractAsyncContextManager[None]:
-        if "/leases" in path:
+    def _turn(self, resource: str) -> contextlib.AbstractAsyncContextManager[None]:
+        if resource == "leases":  # these requests must never wait for others
             return self._lease_first()
-        if path.endswith("reviews"):
+        if resource.endswith("reviews"):
             return self._review_turns
-        return self._count_turns if path.endswith("/scale") else self._turns
+        return self._count_turns if resource.endswith("/scale") else self._turns
 
     @contextlib.asynccontextmanager
     async def _lease_first(self) -> AsyncGenerator[None, None]:
@@ -156,52 +156,28 @@ class HttpTransport:
             ApiError: the API server responds with an error.
             Unreachable: it does not respond.
         """
-        with self._tracer.request(method, path) as span:
-            return await self._answered(
-                span,
-                method,
-                path,
-                query=query,
-                body=body,
-                headers={"Accept": accept, "Content-Type": content},
-                timeout=timeout,
-            )
-
-    async def _answered(
-        self,
-        span: Span,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str] | None,
-        body: Object | Sequence[Object] | bytes | None,
-        headers: dict[str, str],
-        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109  # aiohttp's own
-    ) -> aiohttp.ClientResponse:
         url = f"{self.host}{path}" + (f"?{urlencode(query)}" if query else "")
-        try:
-            await self._api.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
-            answer = await self._api.rest_client.request(
-                method,
-                url,
-                headers=headers,
-                body=body,
-                _request_timeout=timeout,
-            )
-            response: aiohttp.ClientResponse = answer.response
-            span.note(http__response__status_code=response.status)
-            if isinstance(self._clock, ClusterClock):
-                self._clock.responded(response.headers.get("Date"))
-            watching = "watch" in (query or {})
-            # A request that was throttled or failed may not have been authorized yet, so it proves no permission.
-            if response.status < 500 and response.status not in {401, 403, 429}:
-                self.rights.answered(method, path, watching=watching)
-            if response.status < 400:
-                return response
-            detail = await response.read()
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise errors.Unreachable(f"{method} {path}: {error!r}") from error
-        document = encoding.status(detail)
-        if response.status == 403:
-            self.rights.refused(method, path, str(document.get("message") or ""), watching=watching)
-        raise encoding.error(f"{method} {path}", response.status, document, response.headers.get("Retry-After"))
+        headers = {"Accept": accept, "Content-Type": content}
+        with self._tracer.request(method, path) as span:
+            try:
+                await self._api.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
+                answer = await self._api.rest_client.request(
+                    method, url, headers=headers, body=body, _request_timeout=timeout
+                )
+                response: aiohttp.ClientResponse = answer.response
+                span.note(http__response__status_code=response.status)
+                if isinstance(self._clock, ClusterClock):
+                    self._clock.responded(response.headers.get("Date"))
+                watching = "watch" in (query or {})
+                # A request that was throttled or failed may not have been authorized yet, so it proves no permission.
+                if response.status < 500 and response.status not in {401, 403, 429}:
+                    self.rights.answered(method, path, watching=watching)
+                if response.status < 400:
+                    return response
+                detail = await response.read()
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                raise errors.Unreachable(f"{method} {path}: {error!r}") from error
+            document = encoding.status(detail)
+            if response.status == 403:
+                self.rights.refused(method, path, str(document.get("message") or ""), watching=watching)
+            raise encoding.error(f"{method} {path}", response.status, document, response.headers.get("Retry-After"))

@@ -1,7 +1,7 @@
-"""Times in the start of a pod, from its status: in seconds since the epoch, with a resolution of one second. Pure.
+"""Times of the steps in the start of a pod, from its status: seconds since the epoch, in whole seconds as in Kubernetes. Pure.
 
-They are used for `status.coldStart`, the metric of start times, the planner's readings, the timeouts of a rollout, and the start phases
-in the dashboard. Each of these defines the durations that it measures between these times.
+`status.coldStart`, the metric of start times, the planner's readings, the timeouts of a rollout and the start phases in the dashboard use
+these times. Each defines on its own which durations it measures between them.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from halcyon.monitoring.operator_metrics import PERMISSIONS_MISSING
 log = logging.getLogger(__name__)
 
 DENIAL_TTL_S = 900.0
+"""Time for which a permission counts as missing after the last 403 that names it, in seconds."""
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 # `pods is forbidden: User "..." cannot list resource "pods" in API group "" at the cluster scope`
 _CANNOT = re.compile(r'cannot (\w+) resource "([^"]+)" in API group "([^"]*)"')

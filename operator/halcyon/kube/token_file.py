@@ -57,23 +57,28 @@ class CaFile:
     def __init__(self, path: Path, context: ssl.SSLContext) -> None:
         """Create the follower. The context has loaded the file already."""
         self._path, self._context = path, context
-        self._loaded = self._mark()
+        self._checked, self._loaded = self._version(), path.read_bytes()
 
     def refresh(self) -> None:
-        """Load the file into the TLS context if it has changed. If that fails, the context keeps the CAs that it has."""
-        mark = self._mark()
-        if mark in {self._loaded, None}:
+        """Load the file into the TLS context if its content has changed. If that fails, the context keeps its CAs.
+
+        The kubelet writes the file again, with the same content, whenever it renews the token.
+        """
+        version = self._version()
+        if version in {self._checked, None}:
             return
-        self._loaded = mark
+        self._checked = version
         try:
-            self._context.load_verify_locations(cafile=self._path)
+            content = self._path.read_bytes()
+            if content != self._loaded:
+                self._context.load_verify_locations(cafile=self._path)
+                self._loaded = content
+                log.info("the CA of the API server has changed")
         except (OSError, ValueError) as error:  # OSError includes ssl.SSLError
             log.warning("cannot read the CA of the API server", extra={"error": str(error)})
-        else:
-            log.info("the CA of the API server has changed")
 
-    def _mark(self) -> tuple[int, int] | None:
-        """Return what differs after a change of the file; None if there is no file."""
+    def _version(self) -> tuple[int, int] | None:
+        """Return the inode and the modification time of the file; None if there is no file."""
         try:
             stat = self._path.stat()
         except OSError:

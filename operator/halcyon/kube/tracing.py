@@ -89,9 +89,7 @@ class Off:
         """Return a context manager that records nothing."""
         return _NOTHING
 
-    def part(self, name: str, **attributes: Value) -> AbstractContextManager[Span]:  # noqa: ARG002
-        """Return a context manager that records nothing."""
-        return _NOTHING
+    part = span
 
     def request(self, method: str, path: str) -> AbstractContextManager[Span]:  # noqa: ARG002
         """Return a context manager that records nothing."""

@@ -19,7 +19,7 @@ import hashlib
 import json
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -43,11 +43,9 @@ def caller_of(request: web.Request) -> str:
     return name
 
 
-class TokenReviewer(Protocol):
-    """Function that reviews a bearer token for the API server's audiences, with a TokenReview."""
-
-    async def __call__(self, token: str) -> User | None:
-        """Return the user of the token; None if the token is not valid. Raise an error if this cannot be determined now."""
+TokenReviewer = Callable[[str], Awaitable[User | None]]
+"""Function that reviews a bearer token for the API server's audiences, with a TokenReview. It returns the user of the token; None if
+the token is not valid. It raises an error if this cannot be determined now."""
 
 
 class AccessReviewer(Protocol):
@@ -140,10 +138,7 @@ class Gate:
         self._verified: tuple[RequestHeaderConfig | None, dict[bytes, x509.Certificate]] = (None, {})
 
     def trust(self, front_proxy: RequestHeaderConfig | None) -> None:
-        """Use new settings of the front proxy, for example because its CA was rotated.
-
-        `proxy` is None if the API server has no front proxy.
-        """
+        """Use these settings of the front proxy from now on; None if the API server has no front proxy."""
         self._front_proxy = front_proxy
 
     async def caller(self, request: web.Request, now: datetime) -> Caller:

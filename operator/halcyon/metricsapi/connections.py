@@ -60,7 +60,7 @@ class PortLimits:
     idle: int = 256
     idle_per_caller: int = 64
     waiting: int = 1024
-    """Maximum number of accepted sockets that wait because their source is at its limit (`waiting_connections`)."""
+    """Maximum number of accepted sockets that wait until the limits allow them (`waiting_connections`)."""
     requests_per_s: float = 50.0
     """Average rate of requests of unidentified callers per source, in requests per second.
 
@@ -68,20 +68,20 @@ class PortLimits:
     counts, too. Above the rate, connections are closed after their response, and new ones wait.
     """
     requests_burst: float = 512.0
-    """Maximum number of these requests at once. It is more than `unidentified`, so agents that connect again at once are
+    """Maximum number of such requests at once, per source. It is more than `unidentified`, so agents that reconnect at once are
     not delayed."""
 
     @property
     def pressure(self) -> int:
-        """Number of unidentified connections from which on connections are also limited per source.
+        """Number of unidentified connections from which each source may have at most `per_source` of them.
 
-        It is near the limit in total, so that many agents of one address can connect again at once.
+        It is close to the limit in total, so that many agents behind one address can reconnect at once.
         """
         return self.unidentified * 7 // 8
 
     @property
     def keepalive_limit(self) -> int:
-        """Number of unidentified connections from which on they are closed after a response."""
+        """Number of unidentified connections from which each is closed after its response."""
         return self.unidentified // 2
 
 

@@ -122,8 +122,8 @@ class Listener:
         """Transport of each open connection, by the connection's aiohttp protocol."""
         self._by_connection: dict[Connection, ClientTransport] = {}
         self._logged: dict[str, float] = {}
-        self._waiting: WaitingConnections[socket.socket] = WaitingConnections(limits.waiting)
-        """Accepted sockets whose source is at its limit. They begin as soon as earlier ones of the source are identified."""
+        self._waiting: WaitingConnections[tuple[Limit, socket.socket]] = WaitingConnections(limits.waiting)
+        """Accepted sockets, each with the limit that it would exceed now. They begin as soon as the limits allow it."""
         self._check: asyncio.TimerHandle | None = None
         """Next check of the waiting sockets; None while there are none."""
 
@@ -153,7 +153,7 @@ class Listener:
         await asyncio.gather(*self._accepting, *self._opening, return_exceptions=True)
         if self._check is not None:
             self._check.cancel()
-        for sock in (*self._sockets, *self._waiting.clear()):
+        for sock in (*self._sockets, *(waiting for _, waiting in self._waiting.clear())):
             sock.close()
         server = self._runner.server
         handshaken = set() if server is None else set(server.connections)
@@ -188,17 +188,18 @@ class Listener:
             limit = self._begun(accepted, source)
         if limit is None:
             return
-        if (closed := self._waiting.add(source, accepted, time.monotonic())) is not None:
-            closed.close()
-            self._count(limit, source)
+        if (closed := self._waiting.add(source, (limit, accepted), time.monotonic())) is not None:
+            closed_source, (closed_limit, sock) = closed
+            sock.close()
+            self._count(closed_limit, closed_source)
         if self._check is None:
             self._check = asyncio.get_running_loop().call_later(WAITING_INTERVAL_S, self._check_waiting)
 
     def _check_waiting(self) -> None:
         self._begin_waiting()
-        for sock in self._waiting.expired(time.monotonic()):
+        for limit, sock in self._waiting.expired(time.monotonic()):
             sock.close()
-            self._closed.labels(self._name, "source").inc()
+            self._closed.labels(self._name, limit).inc()
         self._check = None
         if self._waiting:
             self._check = asyncio.get_running_loop().call_later(WAITING_INTERVAL_S, self._check_waiting)
@@ -206,7 +207,7 @@ class Listener:
     def _begin_waiting(self) -> None:
         """Begin waiting connections, as far as the limits allow."""
         if self._waiting:
-            self._waiting.begin(lambda source, waiting: self._begun(waiting, source) is None)
+            self._waiting.begin(lambda source, waiting: self._begun(waiting[1], source) is None)
 
     def _begun(self, accepted: socket.socket, source: str) -> Limit | None:
         """Begin a connection and return None, or return the limit that it would exceed."""

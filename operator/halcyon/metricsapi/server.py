@@ -26,8 +26,6 @@ from halcyon.api.types import NAME_PATTERN
 from halcyon.kube.auth.callers import Forbidden, Unauthenticated
 from halcyon.metricsapi import documents
 from halcyon.metricsapi.auth import Gate, TooOften
-from halcyon.metricsapi.listener import Listener, ListeningPorts
-from halcyon.metricsapi.tls import ServingTLS
 from halcyon.monitoring import instruments, operator_metrics
 from halcyon.scaling.hpa.algorithm import milli
 from halcyon.scaling.hpa.metrics import CONCURRENCY, GPU_UTILIZATION, METRIC, QUEUE_DEPTH, WINDOW_S, RulesReading
@@ -40,7 +38,6 @@ _BY_RESOURCE = {metric.lower(): metric for metric in METRICS}
 """Metrics by their names in lower case. Kubernetes clients write resources in URLs in lower case, for example
 `queuedepth`."""
 LABEL = f"{OUR_GROUP}/model-deployment"
-PORT = 10250
 _SELECTOR = re.compile(re.escape(LABEL) + "=(?P<name>.+)")
 _NAME = re.compile(NAME_PATTERN)
 _log = logging.getLogger(__name__)
@@ -199,23 +196,6 @@ def build_app(api: MetricsApi, *, more: Iterable[web.AbstractRouteDef] = ()) -> 
     # The last route of the API is `/apis/{rest}`, so no later route may be below /apis.
     app.add_routes([*api.routes(), *more])
     return app
-
-
-async def start_site(
-    app: web.Application,
-    tls: ServingTLS,
-    *,
-    host: str | None = None,
-    port: int = PORT,
-    ports: ListeningPorts | None = None,
-) -> Listener:
-    """Serve `app` over TLS.
-
-    The caller must close the port with `cleanup()`. If there is no host, the server listens on all addresses. Port 0
-    means any free port.
-    """
-    opened = ports or ListeningPorts()
-    return await opened.open(app, name="https", host=host, port=port, tls=tls.context)
 
 
 def _selected(selectors: list[str]) -> str | None:

@@ -73,7 +73,9 @@ class ServingCertificate:
             if current != stored:
                 body = {
                     "metadata": {"resourceVersion": secret["metadata"]["resourceVersion"]},
-                    "data": {k: base64.b64encode(v.encode()).decode() for k, v in current.to_secret().items()},
+                    # Without None, the patch would keep a published CA that signs now, and rotate to it again and again.
+                    "data": {"next-ca.crt": None, "next-ca.key": None}
+                    | {k: base64.b64encode(v.encode()).decode() for k, v in current.to_secret().items()},
                 }
                 await self._client.patch(SECRET, self._namespace, self._secret, body)
                 log.info("updated the certificates", extra={"secret": self._secret})

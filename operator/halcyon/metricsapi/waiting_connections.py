@@ -1,7 +1,7 @@
 """Accepted sockets that wait until their source may have another connection. Pure.
 
-If thousands of agents of one address connect again at once, most of them exceed the limit of their address. Each rejected
-attempt costs an agent another one. A waiting socket costs the operator no TLS buffers, and its client no attempt.
+If thousands of agents behind one address reconnect at once, most of them exceed the limit of that address. A rejected agent
+would have to connect again. A waiting socket needs no further attempt, and no TLS buffers in the operator.
 
 Sources take turns, so that a source with many waiting sockets doesn't delay others. Out of scope: which connections may
 begin (`connections`), and the sockets themselves (`listener`).
@@ -40,25 +40,25 @@ class WaitingConnections(Generic[T]):
         """Return whether sockets of this source wait."""
         return source in self._by_source
 
-    def add(self, source: str, waiting: T, now: float) -> T | None:
-        """Let a socket wait. Return the socket that the caller must close for it; None if there is room.
+    def add(self, source: str, waiting: T, now: float) -> tuple[str, T] | None:
+        """Add a socket that waits. If there are too many, remove one, and return its source and the socket to close.
 
-        If there is no room, it is the newest one of the source with the most sockets, which may be the new one.
+        It is the newest socket of the source with the most sockets, which may be the new one.
         """
         queue = self._by_source.get(source, deque())
-        closed: T | None = None
+        closed: tuple[str, T] | None = None
         if self._count >= self.limit:
             most = max(self._by_source, key=lambda each: len(self._by_source[each]), default=source)
             if len(self._by_source.get(most, ())) <= len(queue) + 1:
-                return waiting
-            _, closed = self._by_source[most].pop()
+                return source, waiting
+            closed = most, self._by_source[most].pop()[1]
             self._count -= 1
         self._by_source.setdefault(source, deque()).append((now, waiting))
         self._count += 1
         return closed
 
     def begin(self, may_begin: Callable[[str, T], bool]) -> None:
-        """Pass the sockets to `may_begin` in turn, with their source. They stop to wait if it returns True.
+        """Call `may_begin` with the source and the oldest socket of each source in turn. Remove the socket if it returns True.
 
         A source is skipped after its first socket for which the result is False. After some skipped sources, the next
         call continues with others.

@@ -240,7 +240,8 @@ class BackendProbes:
             else self._probe_repeatedly(endpoint, probe, revision, suspicion, config)
         )
         now = self._clock()
-        self._next[key] = (now + max(min(2.0**count, MAX_PROBE_INTERVAL_S), (now - began) / _MAX_LOAD), count + 1)
+        interval_s = min(2.0 ** min(count, 10), MAX_PROBE_INTERVAL_S)
+        self._next[key] = (now + max(interval_s, (now - began) / _MAX_LOAD), count + 1)
         return proof
 
     async def _stub_exit(self, endpoint: Endpoint) -> str | None:

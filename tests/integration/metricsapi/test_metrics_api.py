@@ -22,7 +22,8 @@ from halcyon.kube.auth.rate_limit import MAX_BURST, MAX_RATE_PER_S, Limiter
 from halcyon.metricsapi import documents
 from halcyon.metricsapi.auth import Gate, RequestHeaderConfig
 from halcyon.metricsapi.certificates import Pair, issue, make_ca
-from halcyon.metricsapi.server import LABEL, METRICS, MetricsApi, build_app, start_site
+from halcyon.metricsapi.listener import ListeningPorts
+from halcyon.metricsapi.server import LABEL, METRICS, MetricsApi, build_app
 from halcyon.metricsapi.tls import ServingTLS
 from halcyon.scaling.hpa.metrics import RulesReading
 from halcyon.scaling.observations import Missing, Value
@@ -100,7 +101,8 @@ class Site:
 async def served() -> AsyncIterator[Site]:
     site = Site()
     hello = web.get("/more", say_hello)
-    runner = await start_site(build_app(site.api, more=[hello]), site.tls, host="127.0.0.1", port=0)
+    app, tls = build_app(site.api, more=[hello]), site.tls.context
+    runner = await ListeningPorts().open(app, name="https", host="127.0.0.1", port=0, tls=tls)
     site.port = runner.addresses[0][1]
     try:
         yield site

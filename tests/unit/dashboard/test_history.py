@@ -202,3 +202,12 @@ def test_an_idle_model_takes_less_than_a_kib() -> None:
 def test_a_model_that_has_become_idle_takes_less_than_a_kib() -> None:
     busy = MAX_POINTS
     assert kib(ChartHistory(), lambda step: min(step, busy), steps=3 * MAX_POINTS + 1) <= 1.0
+
+
+@pytest.mark.parametrize("missed", [1, 2, 5])
+def test_a_gap_is_unknown_when_runs_become_single_points(missed: int) -> None:
+    history = ChartHistory()
+    for step in range(MAX_RUNS - 1):
+        history.add(MODEL, step * STEP_S, ReplicaCounts(replicas=step, ready=None, desired=None), UNKNOWN)
+    history.add(MODEL, (MAX_RUNS - 1 + missed) * STEP_S, COUNTS, UNKNOWN)
+    assert [row[0] for row in history.series(MODEL, missed + 1).rows] == [*[None] * missed, 3]

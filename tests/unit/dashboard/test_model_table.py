@@ -112,6 +112,21 @@ def test_a_row_shows_what_the_object_has() -> None:
     assert (shown.queue_target, shown.policy, shown.why) == (48.0, "Planner", "because")
 
 
+@pytest.mark.parametrize(
+    ("conditions", "spec", "replicas"),
+    [
+        ((READY,), {"replicas": 9}, 9),
+        ((READY,), {"scaling": {"minReplicas": 2, "maxReplicas": 4, "mode": "Paused"}}, 2),
+        ((READY,), {"replicas": 9, "scaling": {"maxReplicas": 4}}, 4),
+        ((READY,), {"replicas": 0, "scaling": {"minReplicas": 0, "maxReplicas": 4}}, 0),
+        ((READY, condition("Accepted", "False")), {"replicas": 9, "scaling": {"maxReplicas": 4}}, 9),
+    ],
+)
+def test_replicas_are_those_in_force(conditions: tuple[Any, ...], spec: dict[str, Any], replicas: int) -> None:
+    shown = row(model(conditions=conditions, spec=spec))
+    assert (shown.replicas, shown.state == "zero") == (replicas, replicas == 0)
+
+
 def test_a_model_without_a_status_has_a_row_without_guesses() -> None:
     bare = model()
     del bare["status"]

@@ -28,10 +28,10 @@ def no_fault(_: str) -> str:
 
 
 def _merge(old: Any, new: Any) -> Any:  # any JSON value
-    if not (isinstance(old, dict) and isinstance(new, Mapping)):
+    if not isinstance(new, Mapping):
         return new
-    merged = {k: v for k, v in old.items() if new.get(k, ...) is not None}
-    return merged | {k: _merge(old.get(k), v) for k, v in new.items() if v is not None}
+    merged = {k: v for k, v in old.items() if new.get(k, ...) is not None} if isinstance(old, dict) else {}
+    return merged | {k: _merge(merged.get(k), v) for k, v in new.items() if v is not None}
 
 
 class MemoryKube(Kube):

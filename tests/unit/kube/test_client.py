@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
@@ -14,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.kube import errors, kinds
-from halcyon.kube.client import KubeClient
+from halcyon.kube.client import KubeClient, connect
 from halcyon.kube.encoding import as_yaml
 from halcyon.kube.errors import Busy, Conflicted, Gone, NotFound, Refused, of_status
 from halcyon.kube.http_transport import LEASE_LATE_S, MAX_AT_ONCE
@@ -195,3 +196,27 @@ def test_another_uid_is_a_conflict_and_no_refusal() -> None:
             await other.apply(kinds.POD, {"metadata": {"name": "a", "namespace": "ns", "uid": "u"}})
 
     run(scenario)
+
+
+@pytest.mark.parametrize(("namespace", "name"), [("ns", "leases"), ("leases", "model")])
+def test_writes_of_models_that_are_named_like_leases_are_fenced(namespace: str, name: str) -> None:
+    async def scenario(_: VirtualTime) -> list[str]:
+        server = Server()
+        server.lease.set()
+        lost = LeaseFence("halcyon-system/halcyon", DrivenClock(lambda: 100.0), deadline_s=7.0, duration_s=10.0)
+        lost.renew(at=0.0)
+        with pytest.raises(errors.LeaseLost):
+            await KubeClient(cast("Any", server), fence=lost).patch(kinds.MODEL_DEPLOYMENT, namespace, name, {})
+        return server.requests
+
+    assert run(scenario) == []
+
+
+async def test_a_missing_service_account_is_an_error_of_the_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(errors.SettingsError, match=r"no API server is configured: .*--kubeconfig="):
+        await connect(account=tmp_path)
+    with pytest.raises(errors.SettingsError, match="no API server is configured"):
+        await connect(str(tmp_path / "kubeconfig"))

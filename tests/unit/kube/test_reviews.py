@@ -39,7 +39,7 @@ def by_api_server(api: Api) -> Reviews:
 
 
 def by_namespace(api: Api) -> Reviews:
-    return NamespacedReviews(api, monotonic=lambda: 0.0, wall=lambda: 0.0)
+    return NamespacedReviews(api, ("team",), monotonic=lambda: 0.0, wall=lambda: 0.0)
 
 
 def test_an_access_review_leaves_out_what_is_not_asked_about() -> None:
@@ -140,3 +140,9 @@ async def test_the_dashboard_reviews_lists_and_single_models(
         "namespace": "team",
         **({"name": name} if name else {}),
     }
+
+
+async def test_models_outside_the_operators_namespaces_are_denied_without_a_review() -> None:
+    api = Api({"allowed": True})
+    assert not await ModelReviews(by_namespace(api)).may_see(ADA, namespace="other", name="m")
+    assert api.created == [], "the API server would deny the review, and a permission would seem to be missing"

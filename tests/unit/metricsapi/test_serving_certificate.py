@@ -13,8 +13,9 @@ from typing_extensions import override
 from halcyon.kube import errors
 from halcyon.kube.clock import ClusterClock
 from halcyon.kube.kinds import CONFIG_MAP, SECRET, Kind, Object
-from halcyon.metricsapi.certificates import load, make_ca
+from halcyon.metricsapi.certificates import CA_LIFE, SPREAD, Certificates, load, make_ca
 from halcyon.metricsapi.serving_certificate import ServingCertificate
+from tests.clocks import SplitClock
 from tests.unit.kube.memory_kube import MemoryKube
 
 FRONT_PROXY = (CONFIG_MAP, "kube-system", "extension-apiserver-authentication")
@@ -79,3 +80,33 @@ def test_certificates_have_the_time_of_the_cluster() -> None:
     asyncio.run(served.refresh(leading=True))
     assert served.certificates is not None
     assert load(served.certificates.serving.cert_pem).not_valid_before_utc < datetime.now(UTC)
+
+
+def test_a_rotation_of_the_ca_ends_when_the_new_one_signs(caplog: pytest.LogCaptureFixture) -> None:
+    server, now = ApiServer(), time.time()
+    server.denied = False
+    served = ServingCertificate(
+        server,
+        namespace="halcyon-system",
+        secret="halcyon-tls",
+        names=("halcyon.halcyon-system.svc",),
+        on_change=lambda: None,
+        clock=SplitClock(lambda: 0.0, lambda: now),
+    )
+
+    def refresh() -> Certificates:
+        asyncio.run(served.refresh(leading=True))
+        assert served.certificates is not None
+        return served.certificates
+
+    first = refresh()
+    now += (CA_LIFE * 0.7).total_seconds()
+    published = refresh()
+    assert (published.ca, published.next_ca is None) == (first.ca, False)
+    now += 2 * SPREAD.total_seconds()
+    rotated = refresh()
+    assert (rotated.ca, rotated.former_cas) == (published.next_ca, (first.ca.cert_pem,))
+    caplog.clear()
+    caplog.set_level("INFO")
+    assert refresh() == rotated
+    assert not caplog.records

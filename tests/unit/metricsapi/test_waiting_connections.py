@@ -53,14 +53,14 @@ def test_all_sources_get_a_turn_though_most_are_skipped() -> None:
 
 def test_a_full_room_closes_the_newest_socket_of_the_largest_source() -> None:
     sockets = waiting("a1", "a2", "a3", limit=3)
-    assert sockets.add("b", "b1", 0.0) == "a3"
-    assert sockets.add("b", "b2", 0.0) == "b2"
-    assert sockets.add("a", "a4", 0.0) == "a4"
+    assert sockets.add("b", "b1", 0.0) == ("a", "a3")
+    assert sockets.add("b", "b2", 0.0) == ("b", "b2")
+    assert sockets.add("a", "a4", 0.0) == ("a", "a4")
     assert begun(sockets, 100) == ["a1", "b1", "a2"]
 
 
 def test_without_room_every_socket_is_closed() -> None:
-    assert waiting(limit=0).add("a", "a1", 0.0) == "a1"
+    assert waiting(limit=0).add("a", "a1", 0.0) == ("a", "a1")
 
 
 def test_sockets_expire_by_their_own_age() -> None:

@@ -264,3 +264,17 @@ def test_a_failed_probe_proves_nothing_if_a_step_may_mix_it(
         return dead
 
     assert bool(asyncio.run(examined()).dead) is is_dead
+
+
+async def test_a_pod_that_is_probed_for_hours_keeps_the_longest_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Pod:
+        async def config(self, _address: str) -> dict[str, Any]:
+            return config()
+
+    async def no_proof(*_: object) -> None: ...
+
+    probes, pod = BackendProbes(cast("TritonClient", Pod()), DeadBackends(), lambda: 0.0), "digits-a-6d5f-x2x4z"
+    monkeypatch.setattr(probes, "_probe_repeatedly", no_proof)
+    probes._next[pod, "idle"] = -1.0, 1100
+    assert await probes._proof(Endpoint("a", pod, "10.0.0.1", serving=True, terminating=False), "idle") is None
+    assert probes._next[pod, "idle"] == (backend_probe.MAX_PROBE_INTERVAL_S, 1101)

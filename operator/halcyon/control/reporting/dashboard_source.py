@@ -21,6 +21,7 @@ from halcyon.control.state.cluster_state import ClusterState
 from halcyon.dashboard.authorization import Authorizer, ModelReviews, Proxy
 from halcyon.dashboard.client_latency import ClientLatency
 from halcyon.dashboard.history import STEP_S, ChartHistory, ReplicaCounts
+from halcyon.dashboard.model_row import replicas_in_force
 from halcyon.dashboard.ports import (
     UNKNOWN,
     BatchReader,
@@ -259,6 +260,11 @@ def due(slices: Sequence[Sequence[Name]], before_s: int, now_s: int) -> list[Nam
     return [name for second in seconds for name in slices[second % _SLICES]]
 
 
+def due_at(name: Name, now_s: int) -> int:
+    """Return the second at which a model was last due. A late sample counts for it, so that no step of a chart stays empty."""
+    return now_s - (now_s - hash(name)) % _SLICES
+
+
 class DashboardService:
     """Server of the dashboard in this replica of the operator, which also samples models for the charts."""
 
@@ -344,7 +350,7 @@ class DashboardService:
                 changes, slices = self._source.changes, sliced(self._source.names())
             async for name in in_slices(due(slices, before, int(now)), self._clock):
                 try:
-                    self.sample(name, now)
+                    self.sample(name, due_at(name, int(now)))
                 except Exception:
                     # A failed sample only leaves a gap in a chart, so it must not end the operator.
                     log.exception(
@@ -362,9 +368,9 @@ class DashboardService:
         model = self._source.model(name)
         if model is None:
             return
-        spec, status = model.get("spec") or {}, model.get("status") or {}
+        status = model.get("status") or {}
         ready, desired = status.get("readyReplicas"), (status.get("scaling") or {}).get("desired")
-        counts = ReplicaCounts(replicas=int(spec.get("replicas", 1)), ready=ready, desired=desired)
+        counts = ReplicaCounts(replicas=replicas_in_force(model), ready=ready, desired=desired)
         reading = self._source.reading(name)
         if reading is UNKNOWN:
             self._client_latency.forget(name)

@@ -148,10 +148,11 @@ class GpuCosts:
     def published(self, key: Key) -> Shown:
         """Return the last published cost of a model.
 
-        If there is no sample yet, `settling` is set, so that the status keeps its value.
+        If a model with GPUs has no sample yet, `settling` is set, so that the status keeps its value.
         """
-        model = self._models.get(key)
-        return Shown(None if model is None else model.shown, self.prices.currency, settling=model is None)
+        model, spec = self._models.get(key), self.specs.get(key)
+        is_settling = model is None and (spec is None or spec.runtime.gpus > 0)
+        return Shown(None if model is None else model.shown, self.prices.currency, settling=is_settling)
 
     def spent(self, key: Key) -> Spent | None:
         """Return the GPU-seconds and inferences of a model since this process started; None if none were counted."""

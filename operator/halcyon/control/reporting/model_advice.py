@@ -30,7 +30,7 @@ from halcyon.signals.store_state import POD_COUNTERS, ModelSnapshot
 
 SAMPLE_INTERVAL_S = 30.0
 SAMPLES = 10
-"""Number of samples after which evidence for advice is made."""
+"""Number of samples of a model from which its advice is selected. They cover five minutes."""
 _WINDOW_S = 15.0
 """Length of the period over which the rates of a sample are computed, in seconds. The agents' samples are stored for 20
 s."""
@@ -46,8 +46,8 @@ class _SampledModel:
     window: Window = field(default_factory=Window)
     samples: int = 0
     measured: str | None = None
-    """Revision whose batches have shown how their execution time depends on their rows. It stays set even if all of the
-    revision's batches have one size now."""
+    """Revision for which the execution time by rows was measured, from batches of different sizes. It stays set if all later
+    batches have one size."""
 
 
 @dataclass
@@ -76,7 +76,7 @@ class ModelAdvice:
     def sample(self, key: Key) -> None:
         """Add a sample of a model's signals.
 
-        After the last sample for an evidence, select the advice, and requeue the model if the shown advice has changed.
+        After `SAMPLES` samples, select the advice, and requeue the model if the selection has changed.
         """
         spec, resource = self.specs.get(key), self.caches.resources.get(key) or {}
         uid = self.autoscaler.signals.uid(key)

@@ -36,9 +36,9 @@ class RecentEvents:
     def changed(self, key: Key, before: Object | None, after: Object | None) -> None:
         """Record the events that a change of a ModelDeployment causes.
 
-        If it is deleted, its events are dropped. Its first appearance in the cache causes no event.
+        If it is deleted, or created again, its events are dropped. Its first appearance in the cache causes no event.
         """
-        if after is None:
+        if after is None or (before is not None and before["metadata"].get("uid") != after["metadata"].get("uid")):
             self._events.pop(key, None)
         elif before is not None:
             old, new = before.get("status") or {}, after.get("status") or {}

@@ -59,7 +59,8 @@ class StartTimes:
         was_cached = before is not None and before["metadata"]["uid"] == uid
         if not was_cached or began_at is None or ready_at is None:
             return
-        start = PodStart(ready_at - began_at, ready_at)
+        # The clock of the node may be slightly behind that of the scheduler.
+        start = PodStart(max(ready_at - began_at, 0.0), ready_at)
         self._seconds.observe(start.seconds)
         self._last[Key(key.namespace, owner)] = start
 

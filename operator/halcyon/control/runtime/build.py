@@ -298,8 +298,8 @@ def current_site(settings: OperatorSettings, identity: ServingCertificate, hold:
 
 def build_reviews(base: Foundation) -> Reviews:
     """Build the authentication of callers. It is different if the operator has permissions only in some namespaces."""
-    if base.settings.watch_namespaces:
-        return NamespacedReviews(base.client, monotonic=base.clock.monotonic, wall=base.clock.wall)
+    if namespaces := base.settings.watch_namespaces:
+        return NamespacedReviews(base.client, namespaces, monotonic=base.clock.monotonic, wall=base.clock.wall)
     return ApiServerReviews(base.client)
 
 

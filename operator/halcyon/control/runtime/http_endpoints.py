@@ -35,9 +35,11 @@ def build(
 ) -> web.Application:
     """Build the web application with /healthz, /readyz and /metrics.
 
-    Args: registry: metrics of the operator. live: checks of /healthz, by name. The response lists the failed ones.
-    ready: checks of /readyz, by name. The response lists the failed ones. of_models: function that returns the
-    per-model metrics in the Prometheus text format. `registry` must not contain any of them.
+    Args:
+        registry: metrics of the operator, without those of each model.
+        live: checks of /healthz, by name. The response lists the failed ones.
+        ready: checks of /readyz, by name. The response lists the failed ones.
+        model_metrics: function that returns the metrics of all models in the Prometheus text format.
     """
 
     def probe(checks: Mapping[str, Check]) -> Callable[[web.Request], object]:
@@ -85,7 +87,7 @@ class _MetricsPage:
             try:
                 async with asyncio.timeout(WRITE_TIMEOUT_S):
                     await response.prepare(request)
-                    for start in range(0, len(body), _CHUNK_BYTES):
+                    for start in range(0, 0 if request.method == "HEAD" else len(body), _CHUNK_BYTES):
                         await response.write(body[start : start + _CHUNK_BYTES])
             except (ConnectionError, TimeoutError):
                 if request.transport is not None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -49,7 +50,7 @@ from halcyon.kube.leader_election import LeaderElector
 from halcyon.kube.work_queue import WorkQueue
 from halcyon.metricsapi.auth import Gate
 from halcyon.metricsapi.listener import Listener, ListeningPorts
-from halcyon.metricsapi.server import MetricsApi, build_app, start_site
+from halcyon.metricsapi.server import MetricsApi, build_app
 from halcyon.metricsapi.serving_certificate import CHECK_INTERVAL_S, ServingCertificate
 from halcyon.metricsapi.tls import ServingTLS
 from halcyon.signals.collector import Collector
@@ -68,8 +69,8 @@ EVENTS_TIMEOUT_S = 0.3
 FIRST_CHECK_S = 3.0
 """Maximum time for which a new leader checks which server serves the metrics API before it reconciles, in seconds."""
 STUCK_TIMEOUT_S = 120.0
-"""Time after which the liveness probe fails, in seconds. It counts while keys are queued but no reconcile begins or
-ends."""
+"""Time after which the liveness probe of the leader fails, in seconds. It counts while keys are queued but no reconcile
+begins or ends. The start of the leader's work, in which all caches are filled, is not limited."""
 
 
 @dataclass
@@ -109,8 +110,8 @@ class Operator:
     site_queries: SiteQueries | None
 
     def __post_init__(self) -> None:
-        """Start the wait for agents' reports. The wait has a maximum time."""
-        self._built_at = self.clock.monotonic()
+        """Initialize an operator whose agents can't connect yet."""
+        self._reports_due_at = math.inf
         self._reports_are_in = False
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -161,13 +162,13 @@ class Operator:
 
     async def _lead(self) -> None:
         await self.elector.leading.wait()
-        self.workers.reset_idle()
         await self.caches.wait_synced()
         # Agents receive the CA in their plan. Waiting for it saves a second write of every plan.
         await self._until(lambda: self.identity.certificates is not None, within_s=10.0)
         await self._find_metrics_api()
         log.info("started as the leader", extra={"model_deployments": len(self.caches.resources.all_keys())})
         await self._load_memories(self.memories)
+        self.workers.reset_idle()
         self.leadership.begin()
         try:
             async with asyncio.TaskGroup() as group:
@@ -293,8 +294,9 @@ class Operator:
             tls = self.identity.tls
             if tls is not None:
                 app = build_app(self.metrics, more=self.collector.routes())
-                secure = await start_site(app, tls, port=self.settings.port, ports=self.ports)
-                log.info("serving the metrics API and the collector", extra={"port": self.settings.port})
+                port = self.settings.port
+                secure = await self.ports.open(app, name="https", host=None, port=port, tls=tls.context)
+                log.info("serving the metrics API and the collector", extra={"port": port})
             await asyncio.Event().wait()
         finally:
             for listener in (plain, secure):
@@ -302,13 +304,9 @@ class Operator:
                     await listener.cleanup()
 
     def _stuck(self) -> str:
-        idle = self.workers.idle_s()
-        busy = len(self.queue) > 0 and self.elector.leading.is_set()
-        return (
-            f"keys are queued and no reconcile began or ended for {idle:.0f} s"
-            if busy and idle > STUCK_TIMEOUT_S
-            else ""
-        )
+        idle_s = self.workers.idle_s()
+        is_stuck = len(self.queue) > 0 and self.leadership.is_leader and idle_s > STUCK_TIMEOUT_S
+        return f"keys are queued and no reconcile began or ended for {idle_s:.0f} s" if is_stuck else ""
 
     def _readiness(self) -> dict[str, Callable[[], str]]:
         return {
@@ -318,17 +316,18 @@ class Operator:
         }
 
     def _awaited_reports(self) -> str:
-        """Return a message while the operator waits for agents' reports after its start; else an empty string.
+        """Return a message while a new replica waits for agents' reports; else an empty string.
 
-        The wait ends when the reports have arrived, or after a maximum time, and never starts again.
+        The wait begins when agents can connect, ends with the reports or after a maximum time, and never starts again.
 
         A new replica must not serve metrics before agents have reported. The wait is limited, because a model whose
         agents don't report must not prevent the operator from becoming ready.
         """
-        if self._reports_are_in or not self.caches.synced:
+        if self._reports_are_in or not self.caches.synced or self.identity.tls is None:
             return ""
-        unserved = self.served.unserved()
-        if not unserved or self.clock.monotonic() - self._built_at > REPORTS_TIMEOUT_S:
+        unserved, now = self.served.unserved(), self.clock.monotonic()
+        self._reports_due_at = min(self._reports_due_at, now + REPORTS_TIMEOUT_S)
+        if not unserved or now > self._reports_due_at:
             self._reports_are_in = True
             return ""
         return f"no agent has reported yet on {len(unserved)} models, for example {unserved[0]}"

@@ -117,7 +117,7 @@ class ClusterState:
             kind: self._informer(kind, index=_owner_index, listener=self._child_changed, project=_project_route)
             for kind in kinds.ROUTES
         }
-        self.routes = GatewayRoutes(self.client, routes, on_synced=self._enqueue_all, enqueue=self.enqueue)
+        self.routes = GatewayRoutes(routes, on_synced=self._enqueue_all, enqueue=self.enqueue)
         self.pods = self._informer(
             kinds.POD,
             index=_pod_index,

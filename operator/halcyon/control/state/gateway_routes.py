@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from halcyon.control.state import route_conflicts
-from halcyon.kube import errors
-from halcyon.kube.client import Kube, Object
+from halcyon.kube.client import Object
 from halcyon.kube.informers.informer import Informer
 from halcyon.kube.kinds import Key, Kind
 
@@ -25,7 +24,6 @@ DISCOVERY_INTERVAL_S = 5.0
 class GatewayRoutes:
     """Informers of Gateway API routes. They start once the API server has the kinds of all these routes."""
 
-    client: Kube
     informers: Mapping[Kind, Informer]
     on_synced: Callable[[], None]
     """Function that is called once, when the caches of routes have been filled."""
@@ -52,7 +50,7 @@ class GatewayRoutes:
 
     async def run(self) -> None:
         """Wait until the API server has the kinds of the routes, then keep the caches up to date until cancelled."""
-        while not await self._are_kinds_known():  # noqa: ASYNC110  # the API server sends no event for a new kind
+        while not all([await i.is_served() for i in self.informers.values()]):  # noqa: ASYNC110  # no event says that a kind is new
             await asyncio.sleep(DISCOVERY_INTERVAL_S)
         log.info("the cluster has the Gateway API")
         async with asyncio.TaskGroup() as group:
@@ -77,15 +75,3 @@ class GatewayRoutes:
                 for other in self._routes_at.get(gateway, {}).values():
                     if route is not None and other is not after and route_conflicts.shared_requests(route, other):
                         self.enqueue(route_conflicts.key(other))
-
-    async def _are_kinds_known(self) -> bool:
-        try:
-            for kind, informer in self.informers.items():
-                for namespace in informer.namespaces or ("",):
-                    await self.client.list(kind, namespace=namespace, selector=informer.selector, metadata_only=True)
-        except errors.NotFound:
-            return False
-        except (errors.ApiError, errors.Unreachable) as error:
-            log.warning("cannot detect whether the cluster has the Gateway API", extra={"error": str(error)})
-            return False
-        return True

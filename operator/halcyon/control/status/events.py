@@ -42,7 +42,7 @@ def status_events(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[N
     was_ready = old.get("Ready", {}).get("status") == "True"
     if ready.get("status") == "True" and not was_ready:
         events.append(NewEvent("Normal", ready["reason"], ready["message"]))
-    elif was_ready and ready.get("status") != "True" and not events:
+    elif was_ready and ready.get("status") not in {None, "True"} and not events:
         events.append(NewEvent("Warning", ready["reason"], ready["message"]))
     balancer = new.get("BalancerReady", {})
     # If BalancerDegraded is why the model isn't Ready, the event for Ready has this reason already.

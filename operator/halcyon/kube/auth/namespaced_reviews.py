@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Protocol
 
 from halcyon.kube import errors
@@ -31,8 +31,8 @@ A token with an unknown key causes a read, because the key may be new. This mini
 reads because of forged tokens.
 """
 MAX_KEY_AGE_S = 3600.0
-"""Maximum time until the public keys are read again, in seconds. A key that was removed from the API server stays valid
-for up to this time."""
+"""Time after which the public keys are read again, in seconds. A key that was removed from the API server stays valid for
+up to this time, or twice as long if the keys can't be read."""
 
 
 class Api(Protocol):
@@ -50,15 +50,18 @@ class NamespacedReviews:
 
     covers_all_namespaces = False
 
-    def __init__(self, client: Api, *, monotonic: Callable[[], float], wall: Callable[[], float]) -> None:
+    def __init__(
+        self, client: Api, namespaces: Collection[str], *, monotonic: Callable[[], float], wall: Callable[[], float]
+    ) -> None:
         """Create an instance that has not read any public keys yet.
 
         Args:
-            client: Kubernetes client that may create LocalSubjectAccessReviews in the operator's namespaces.
+            client: Kubernetes client that may create LocalSubjectAccessReviews in `namespaces`.
+            namespaces: namespaces to which the operator is limited.
             monotonic: returns the monotonic time, in seconds.
             wall: returns the time in seconds since the epoch.
         """
-        self._client = client
+        self._client, self._namespaces = client, namespaces
         self._monotonic, self._wall = monotonic, wall
         self._issuer: Issuer | None = None
         self._read_at = -MIN_READ_INTERVAL_S
@@ -91,7 +94,9 @@ class NamespacedReviews:
         return User(account.name, groups)
 
     async def may(self, user: User, access: ResourceAttributes) -> bool:
-        """Return True if the user may send a request with these attributes, which must name a namespace."""
+        """Return True if the user may send a request with these attributes; False outside the operator's namespaces."""
+        if access.namespace not in self._namespaces:
+            return False  # the operator may not create a review there
         review = access_review(LOCAL_SUBJECT_ACCESS_REVIEW, user, access)
         return is_allowed(await self._client.create(LOCAL_SUBJECT_ACCESS_REVIEW, review, namespace=access.namespace))
 

@@ -30,7 +30,7 @@ from halcyon.kube import errors
 from halcyon.kube.client import Kube, Object
 from halcyon.kube.informers.malformed_objects import Malformed
 from halcyon.kube.informers.packed_objects import PackedObjects
-from halcyon.kube.kinds import Key, Kind
+from halcyon.kube.kinds import MODEL_DEPLOYMENT, Key, Kind
 
 log = logging.getLogger(__name__)
 
@@ -151,6 +151,20 @@ class Informer:
         cached = self.version(key)
         return cached is not None and int(cached) >= version
 
+    async def is_served(self) -> bool:
+        """Return whether the API server has the kind. A namespace in which the list fails proves nothing."""
+        is_served = False
+        for namespace in self._scopes:
+            try:
+                await self.client.list(self.kind, namespace=namespace, selector=self.selector, metadata_only=True)
+            except errors.NotFound:
+                return False
+            except (errors.ApiError, errors.Unreachable) as error:
+                log.warning("cannot check for a kind", extra={"kind": self.kind.plural, "error": str(error)})
+            else:
+                is_served = True
+        return is_served
+
     async def run(self) -> None:
         """List and watch the objects until the task is cancelled."""
         async with asyncio.TaskGroup() as group:
@@ -170,7 +184,7 @@ class Informer:
                 is_transient = isinstance(error, errors.Unreachable | errors.Busy)
                 if not is_transient or asyncio.get_running_loop().time() - scope.proven_at >= UNPROVEN_S:
                     scope.version = ""
-                delay = min(0.2 * 2**scope.failures, 10.0) * random.uniform(0.5, 1.0)  # noqa: S311  # jitter
+                delay = min(0.2 * 2 ** min(scope.failures, 6), 10.0) * random.uniform(0.5, 1.0)  # noqa: S311  # jitter
                 context = {"kind": self.kind.plural, "error": str(error), "retry_s": round(delay, 1)}
                 if isinstance(error, errors.Gone) and scope.failures == 1:
                     # This is normal after some time without changes. Only a repetition at once is a failure.
@@ -180,6 +194,12 @@ class Informer:
                 log.log(logging.INFO if scope.failures == 1 else logging.WARNING, "cannot watch", extra=context)
                 if not isinstance(error, errors.HalcyonError):
                     log.exception("unexpected event; the objects are listed again")
+                if not scope.listed and await self._is_gone(scope.namespace, error):
+                    log.warning(
+                        "a namespace in which nothing may be listed counts as empty",
+                        extra={"namespace": scope.namespace},
+                    )
+                    self._mark_listed(scope)
                 await asyncio.sleep(delay)
 
     async def _replace(self, scope: _Scope) -> None:
@@ -194,9 +214,25 @@ class Informer:
         for key in [k for k in cached if k not in present and scope.namespace in {"", k.namespace}]:
             self._drop(key)
         self._proceed(scope, version)
+        self._mark_listed(scope)
+
+    def _mark_listed(self, scope: _Scope) -> None:
         scope.listed = True
         if all(each.listed for each in self._scopes.values()):
             self.synced.set()
+
+    async def _is_gone(self, namespace: str, error: Exception) -> bool:
+        """Return whether one of several namespaces seems to be deleted: the operator may not even list models there.
+
+        The operator's Role was deleted with it. The caches of the other namespaces must not wait for it.
+        """
+        if len(self._scopes) == 1 or not _is_denial(error):
+            return False
+        try:
+            await self.client.list(MODEL_DEPLOYMENT, namespace=namespace, metadata_only=True)
+        except errors.HalcyonError as denial:
+            return _is_denial(denial)
+        return False
 
     def _proceed(self, scope: _Scope, version: str) -> None:
         """Record that the cache includes all changes up to this resource version."""
@@ -272,8 +308,8 @@ class Informer:
     def _drop(self, key: Key) -> None:
         """Remove a deleted object from the cache."""
         self._unreadable.discard(key)
-        self.malformed.clear(self.kind.kind, key, OBJECT)
         self._store(key, None)
+        self.malformed.forget(self.kind.kind, key)
 
     def _store(self, key: Key, obj: Object | None) -> None:
         before = self._objects.get(key)
@@ -306,3 +342,7 @@ def _key(obj: Object) -> Key:
 
 def _version(obj: Object) -> Any:  # compared only
     return obj["metadata"]["resourceVersion"]
+
+
+def _is_denial(error: Exception) -> bool:
+    return isinstance(error, errors.Refused) and error.status == 403

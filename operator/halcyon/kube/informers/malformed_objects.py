@@ -44,10 +44,14 @@ class Malformed:
             log.warning("an object has an unexpected form; it is skipped", extra=context, exc_info=error)
 
     def clear(self, kind: str, key: Key, part: str) -> None:
-        """Remove the record of this part of an object, because the object is valid now or was deleted."""
+        """Remove the record of this part of an object, because the part is valid now."""
         logged = self._logged.get((kind, key))
         if logged is not None and logged.pop(part, None) is not None and not logged:
             del self._logged[kind, key]
+
+    def forget(self, kind: str, key: Key) -> None:
+        """Remove the records of all parts of an object that was deleted."""
+        self._logged.pop((kind, key), None)
 
     def skipping_errors(self, kind: str, key: Key, part: str) -> SkippedErrors:
         """Return a context manager that records an error in its block as a malformed object and suppresses it."""

@@ -19,7 +19,7 @@ _SEPARATOR = b"\n"
 _RAW = -zlib.MAX_WBITS
 """Format of the compressed data: without a header and a checksum."""
 _MAX_DICTIONARY_BYTES = 32 * 1024
-"""Maximum size of a dictionary, which is that of zlib's window."""
+"""Maximum size of the dictionary of a compression, in bytes. zlib uses no more than its window."""
 
 
 class PackedObjects(MutableMapping[Key, Object]):

@@ -1,7 +1,7 @@
-"""Texts in cached objects, of which equal ones are in memory once.
+"""Pool of texts that cached objects share, so that equal texts are in memory once.
 
-The objects of a kind have the same few hundred texts: types, reasons and messages of conditions, and values of fields. The
-JSON parser makes a new text for each of them.
+Most texts of a kind of object are the same few hundred: types, reasons and messages of conditions, and values of fields.
+The JSON parser makes a new text for each of them.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 MAX_TEXTS = 2048
-"""Maximum number of texts that are remembered. Texts of single objects, such as uids and times, are among them, so they are
-all dropped when there are more. `sys.intern` would keep them until the process ends, with some versions of Python."""
+"""Number of texts above which the pool is emptied. Texts that occur once, such as uids and times, would otherwise fill the
+memory. `sys.intern` is no substitute: some versions of Python keep its texts until the process ends."""
 
 
 class SharedTexts:
-    """Texts of the newest objects."""
+    """Pool of texts from recently cached objects."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}

@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.control.reporting.dashboard_source import _gpu as gpu_of
-from halcyon.control.reporting.dashboard_source import due, measured, sliced
+from halcyon.control.reporting.dashboard_source import due, due_at, measured, sliced
 from halcyon.control.runtime import settings
-from halcyon.dashboard.ports import ModelNumbers, Name
+from halcyon.dashboard.history import ChartHistory, ReplicaCounts
+from halcyon.dashboard.ports import UNKNOWN, ModelNumbers, Name
 from halcyon.kube.errors import SettingsError
 from halcyon.signals.observation_store import ObservationStore
 from halcyon.signals.store_state import ModelSnapshot, PodFacts, PodSnapshot
@@ -102,3 +103,12 @@ def test_pods_that_are_not_ready_have_no_share_in_waiting_and_gpu() -> None:
     assert seen is not None
     assert gpu_of(seen, 19.0) == pytest.approx(90.0)
     assert measured(seen, 19.0, gpu=None).waiting == pytest.approx(4.0)
+
+
+def test_a_slow_sampling_loop_leaves_no_step_of_a_chart_empty() -> None:
+    history, slices, before, now = ChartHistory(), sliced(NAMES), 999, 1000.0
+    while now < 2000.0:
+        for name in due(slices, before, int(now)):
+            history.add(name, due_at(name, int(now)), ReplicaCounts(replicas=1, ready=1, desired=1), UNKNOWN)
+        before, now = int(now), now + 1.013
+    assert {row[0] for name in NAMES for row in history.series(name).rows} == {1}

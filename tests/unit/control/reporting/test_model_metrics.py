@@ -268,3 +268,17 @@ def test_a_pod_that_bears_no_models_name_breaks_nothing() -> None:
         assert starts.last(DIGITS) is None
 
     live(scenario)
+
+
+def test_a_start_on_a_node_whose_clock_is_behind_is_not_negative() -> None:
+    async def scenario(world: OperatorReplica) -> None:
+        starts = StartTimes(world.caches, CollectorRegistry())
+        for version, ready_at in enumerate((None, "2025-12-31T23:59:59Z")):
+            document = pod("new", "digits", names.SERVER, ready_at=ready_at, created_at=CREATED)
+            document["metadata"]["resourceVersion"] = str(version)
+            world.caches.pods._store(Key("team", "new"), document)
+        last = starts.last(DIGITS)
+        assert last is not None
+        assert last.seconds == 0.0
+
+    live(scenario)

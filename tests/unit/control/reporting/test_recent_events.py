@@ -77,3 +77,19 @@ def test_the_history_is_bounded_and_goes_with_the_model() -> None:
     other = Key("team", "other-1")
     happened.changed(other, model("True"), None)
     assert happened.of(other) == ()
+
+
+def test_a_model_that_was_created_again_begins_without_events() -> None:
+    happened, again = RecentEvents(DrivenClock(ManualClock())), model("True")
+    happened.changed(KEY, model("False"), model("True"))
+    assert len(happened.of(KEY)) == 1
+    again["metadata"]["uid"], again["status"] = "another", {}
+    happened.changed(KEY, model("True"), again)
+    assert happened.of(KEY) == ()
+
+
+def test_a_status_that_was_deleted_causes_no_event() -> None:
+    happened, bare = RecentEvents(DrivenClock(ManualClock())), model("True")
+    bare["status"] = {}
+    happened.changed(KEY, model("True"), bare)
+    assert happened.of(KEY) == ()

@@ -130,6 +130,23 @@ async def test_an_event_names_its_object_and_is_not_repeated_for_a_while() -> No
     assert {kind for kind, _, _ in kube.objects} == {EVENT}
 
 
+def test_an_event_about_a_recreated_object_is_not_a_repetition() -> None:
+    recorder = EventRecorder(MemoryKube(), instance="x", clock=DrivenClock(Clock()))
+    first, second, ready = resource(), resource(), NewEvent("Normal", "Ready", "1 of 1 servers are ready")
+    second["metadata"]["uid"] = "another"
+    assert [recorder.record(obj, ready) for obj in (first, first, second)] == [True, False, True]
+
+
+async def test_an_event_fits_the_limit_of_its_message_in_bytes() -> None:
+    kube = MemoryKube()
+    recorder = EventRecorder(kube, instance="x", clock=DrivenClock(Clock()))
+    recorder.record(resource(), NewEvent("Warning", "Invalid", "y" * 1023 + "…"))
+    await recorder.flush(5)
+    (event,) = kube.objects.values()
+    assert len(event["note"].encode()) <= 1024, "the API server counts bytes"
+    assert event["note"] == "y" * 1023
+
+
 async def test_an_event_about_the_longest_name_has_a_valid_name() -> None:
     kube = MemoryKube()
     long = resource()
@@ -177,6 +194,16 @@ async def test_the_oldest_of_too_many_events_goes_and_that_is_logged(caplog: pyt
     assert "too many queued events; the oldest is dropped" in caplog.text
     assert len(kube.objects) == PENDING
     assert "0" not in {event["note"] for event in kube.objects.values()}
+
+
+def test_the_log_of_a_dropped_event_names_the_model_of_this_event(caplog: pytest.LogCaptureFixture) -> None:
+    recorder, other = EventRecorder(MemoryKube(), instance="x", clock=DrivenClock(Clock())), resource()
+    other["metadata"] |= {"name": "other", "uid": "another"}
+    for number in range(PENDING):
+        recorder.record(resource(), NewEvent("Normal", "ScaledUp", str(number)))
+    recorder.record(other, NewEvent("Normal", "Ready", "m"))
+    (line,) = caplog.records
+    assert vars(line).items() >= {"key": "team/digits", "lost": "ScaledUp"}.items()
 
 
 async def test_a_flush_ends_in_time_and_where_another_leads() -> None:

@@ -368,3 +368,15 @@ def test_each_watched_namespace_is_listed_and_watched_by_itself() -> None:
         running.cancel()
 
     run(scenario)
+
+
+def test_records_of_a_malformed_object_are_removed_with_the_object() -> None:
+    async def scenario(_: VirtualTime) -> dict[str, int]:
+        informer = Informer(Script(([obj("a", 1)], 5), [event("DELETED", obj("a", 6))]), POD)
+        informer.malformed.note(POD.kind, Key("team", "a"), "metrics", "KeyError: 'x'")
+        running = asyncio.create_task(informer.run())
+        await asyncio.sleep(1)
+        running.cancel()
+        return informer.malformed.counts()
+
+    assert run(scenario) == {}
