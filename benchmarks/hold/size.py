@@ -281,7 +281,9 @@ async def _kill_operator(
     while (decided_s is None or back_s is None) and time.monotonic() < began_s + _BACK_WITHIN_S:
         most_mib = max(most_mib, rss_mib(operator.pid))
         if time.monotonic() - began_s >= said_s:
-            say(f"size: {said_s:.0f} s after the start: {agents.connected} agents and {dashboards.connected} dashboards")
+            say(
+                f"size: {said_s:.0f} s after the start: {agents.connected} agents and {dashboards.connected} dashboards"
+            )
             said_s += 5.0
         if back_s is None and agents.connected >= BALANCERS * models and dashboards.connected >= dashboards.count:
             back_s = round(time.monotonic() - began_s, 1)

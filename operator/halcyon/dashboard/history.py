@@ -1,14 +1,11 @@
 """History of each model for its charts: one hour, with a point every 10 s. It takes at most 9.0 KiB of memory per model.
 
 A point is a row of 25 bytes. As Python objects, the 25 million numbers of 5,000 models would take 30 times as much memory.
-Points of an idle model are equal for hours, and successive equal points are one run of 29
-bytes. A model with more than
+Points of an idle model are equal for hours, and successive equal points are one run of 29 bytes. A model with more than
 `MAX_RUNS` runs has a ring buffer of all rows instead.
 
-The history is lost when the process
-ends. The planner stores the arrivals of earlier days (`ports.Past`), and Prometheus
-can store all other values. This
-module reads no clock; the caller passes `at`, in seconds since the epoch.
+The history is lost when the process ends. The planner stores the arrivals of earlier days (`ports.Past`), and Prometheus
+can store all other values. This module reads no clock; the caller passes `at`, in seconds since the epoch.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ def row(model: Object) -> TableRow:
     return TableRow(
         namespace=meta["namespace"],
         name=meta["name"],
-        state=_state(replicas, status),
+        state=_state(replicas, spec, status),
         reason=str(summary.get("state") or "Unknown"),
         ready=status.get("readyReplicas"),
         replicas=replicas,
@@ -200,7 +200,7 @@ def row_or_unreadable(name: Name, model: Object) -> TableRow:
         return replace(row({"metadata": name._asdict()}), reason=UNREADABLE)
 
 
-def _state(replicas: int, status: Object) -> State:
+def _state(replicas: int, spec: Object, status: Object) -> State:
     conditions = {c["type"]: c["status"] for c in status.get("conditions") or ()}
     if conditions.get("Stalled") == "True":
         return "stalled"
