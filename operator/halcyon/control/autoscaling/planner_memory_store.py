@@ -1,9 +1,9 @@
 """Store of planner memories in ConfigMaps (shards), so that they outlive the operator's processes.
 
 The shards are in the operator's namespace. Their names begin with the name of the Helm release, so that two releases in
-one namespace have separate ConfigMaps. Only the leader writes. A model's GPU time is stored with its memory. A change of
-the GPU time alone causes no write, so the stored GPU time is as old as the memory. Out of scope: the stored form of a
-memory (`planner_memory.entries`), the division among shards (`planner_memory.shards`), and the use of restored memories.
+one namespace have separate ConfigMaps. Only the leader writes. A model's GPU time is stored with its memory, but its
+changes alone cause no write. Out of scope: the stored form of a memory (`planner_memory.entries`), and the division
+among shards (`planner_memory.shards`).
 """
 
 # halcyon-memory-000, -001, ...    binaryData: NAMESPACE.NAME -> zlib of {"uid", "at", "sign", "memory", "cost"}
@@ -57,9 +57,9 @@ class Shards:
     async def read(self) -> dict[Key, Saved]:
         """Return every readable entry of the shards; the newest one if a model has several.
 
-        If no shard has the prefix, shards with other prefixes are read instead, and left unchanged: the release may
-        have been reinstalled under another name. Entries of models that this release doesn't manage are dropped with
-        the first save.
+        If no shard has this release's prefix, shards with other prefixes are read instead, and left unchanged: the
+        release may have been reinstalled under another name. The first save drops the entries of models that this
+        release doesn't manage.
 
         Raises:
             ApiError, Unreachable: a shard could not be fetched.
@@ -92,10 +92,9 @@ class Shards:
         return newest
 
     def _sources(self, config_maps: list[str]) -> list[tuple[str, int | None]]:
-        """Return the names of the ConfigMaps that must be read, each with its shard index.
+        """Return the names of the ConfigMaps to read, each with its shard index, or None for another release's.
 
-        The index is None for ConfigMaps with the prefix of another release, which are read only if this release has
-        none.
+        Those of other releases are returned only if this release has none.
         """
         sources: list[tuple[str, int | None]] = []
         for name in config_maps:
@@ -109,7 +108,7 @@ class Shards:
         return [(name, index) for name, index in sources if index is not None] or sources
 
     async def write(self, entries: Mapping[Key, Saved]) -> bool:
-        """Write shards that hold exactly these entries. Return whether all writes succeeded; failures are logged."""
+        """Write the shards so that they hold exactly these entries. Log failures, and return whether there was none."""
         content = {entry_name(key): entry.content for key, entry in entries.items()}
         count = shard_count({entry: len(value) for entry, value in content.items()}, max(self._stored, default=0) + 1)
         succeeded = True
@@ -132,7 +131,7 @@ class Shards:
         binary = {entry: base64.b64encode(value).decode() for entry, value in step.content.items()}
         meta = {"name": name, "namespace": self._namespace, "labels": {LABEL: LABEL_VALUE}}
         shard = {"apiVersion": CONFIG_MAP.api_version, "kind": CONFIG_MAP.kind, "metadata": meta, "binaryData": binary}
-        # If the response is lost, the shard may have the old or the new content. Record entries of both, as not written.
+        # If the response is lost, the shard may have the old or the new content. Record that it may have entries of both.
         self._stored[step.index] = dict.fromkeys({**self._stored.get(step.index, {}), **step.content}, b"")
         await self._client.apply(CONFIG_MAP, shard)
         self._stored[step.index] = step.content
@@ -166,9 +165,7 @@ class PlannerMemoryStore:
         self._offered: dict[Key, tuple[str, PlannerMemory]] = {}
 
     async def load(self, *, within_s: float = 15.0) -> Mapping[Key, Saved]:
-        """Return the stored memories of all models.
-
-        Call this before the first decision, because a memory passed to `offer` replaces the stored one.
+        """Return the stored memories of all models. Call this before `offer`, which replaces stored memories.
 
         Raises:
             ApiError, Unreachable: the memories could not be read within `within_s`. `run` doesn't write until they have been read.
@@ -192,10 +189,7 @@ class PlannerMemoryStore:
         self._offered[key] = (uid, memory)
 
     async def run(self, live: Callable[[], Container[Key]]) -> None:
-        """Save memories every ten minutes, until cancelled.
-
-        `live` returns the models that exist. The entries of other models are dropped.
-        """
+        """Save memories every ten minutes, until cancelled. Drop those of models that aren't in the result of `live`."""
         delay = SAVE_INTERVAL_S
         while True:
             await asyncio.sleep(delay)

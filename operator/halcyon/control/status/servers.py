@@ -22,7 +22,8 @@ from halcyon.render import names
 from halcyon.render.names import SLOT_A, Slot
 
 _FAILED_FOR_S = 600.0
-"""Time from the creation of a pod that the kubelet rejected or evicted, for which it explains missing servers, in seconds."""
+"""Seconds after its creation for which a pod that the kubelet rejected or evicted is named as the reason for missing
+servers."""
 
 
 def target_pods(scope: Scope, plan: ReconcilePlan) -> list[Object]:
@@ -126,10 +127,10 @@ def _replica_failure(scope: Scope, plan: ReconcilePlan) -> str:
 
 
 def _failed_pod(scope: Scope) -> str:
-    """Return why the newest pod that has failed was created in vain; empty if no pod has failed lately.
+    """Return why the newest failed pod has failed, and how many have; empty if no pod has failed lately.
 
-    The kubelet rejects a pod that its node has no device for, and the ReplicaSet then creates another one, without an end.
-    Each of them is only pending for a moment, so no live pod shows the reason.
+    If a node lacks a device for a pod, its kubelet rejects the pod, and the ReplicaSet creates the next one, again and
+    again. Each is pending only for a moment, so no live pod shows the reason.
     """
     failed = [
         (at, pod["metadata"]["name"], stage)
