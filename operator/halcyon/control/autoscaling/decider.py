@@ -121,6 +121,7 @@ class Decider:
 
     _kept: KeptMemories = field(default_factory=KeptMemories)
     """Memories of planners that don't decide now."""
+    _is_restored: bool = False
     _models: defaultdict[Key, _Model] = field(default_factory=lambda: defaultdict(_Model))
     _epoch: WallClock = field(init=False)
     """Clock to which the times in the planners' memories refer."""
@@ -132,7 +133,11 @@ class Decider:
         self.signals.caches.resources.listeners.append(lambda key, _, after: None if after else self.forget(key))
 
     def restore(self, saved: Mapping[Key, Saved]) -> None:
-        """Adopt the planner memories of an earlier process, for models without a memory in this process."""
+        """Adopt the planner memories of an earlier process, also for planners that began before they could be read."""
+        for key, entry in () if self._is_restored else saved.items():
+            if key in self._models and entry.uid == self.signals.uid(key):
+                self._models[key].memory = None
+        self._is_restored = True
         self._kept.restore(saved)
 
     def decide(self, key: Key, spec: Spec, actuator: Actuator, now: float) -> Decision:
@@ -154,9 +159,8 @@ class Decider:
         if defaults.policy(spec) == "Planner":
             return self._by_planner(key, model, spec, now)
         self._keep_memory(key, model)
-        if actuator is Actuator.DIRECT:
-            return self._by_rules(key, model, spec, now)
-        return self._by_hpa(key, spec, now)
+        is_direct = actuator is Actuator.DIRECT
+        return self._by_rules(key, model, spec, now) if is_direct else self._by_hpa(key, spec, now)
 
     def not_written(self, key: Key) -> None:
         """Invalidate the last decision by the HPA's rules, because its replicas could not be written."""
@@ -183,9 +187,7 @@ class Decider:
         aims = objectives(spec, largest_seen=model.objectives.largest)
         if replica is None and line is not None:
             replica = replica_of(aims, line, model.rows)
-        if replica is None:
-            return None
-        return Known(aims, replica, memory.arrivals.spread.value, memory.headroom.value)
+        return None if replica is None else Known(aims, replica, memory.arrivals.spread.value, memory.headroom.value)
 
     def max_replicas(self, key: Key, spec: Spec) -> int:
         """Return the maximum replicas of a model now: that of the spec, or of an open schedule if this is lower."""
@@ -303,8 +305,7 @@ class Decider:
         low, high = limits or (spec.scaling.min_replicas, spec.scaling.max_replicas)
         if last is not None and last.is_valid(now, current) and low <= (last.decision.desired or 0) <= high:
             return replace(last.decision, current=current)
-        rules_input = self.signals.by_rules(key, spec)
-        policy, at = defaults.policy(spec), self.signals.epoch.at(now)
+        rules_input, policy, at = self.signals.by_rules(key, spec), defaults.policy(spec), self.signals.epoch.at(now)
         reading, signals = rules_input.reading, rules_input.signals
         if isinstance(reading, Missing):
             why, text = reading.reason, _unchanged_text(current, reading.reason)

@@ -44,6 +44,8 @@ PACE_S = 0.25
 """Pause after the memory of a model was packed, in seconds. Packing takes 12 ms, so it uses 5 % of a CPU core."""
 READ_RETRY_INTERVAL_S = 1.0
 _NUMBERED = re.compile(r"(.+)-(\d{3})")
+Restore = Callable[[Mapping[Key, Saved]], object]
+"""Type of the function with which planners adopt stored memories."""
 
 
 class Shards:
@@ -188,12 +190,15 @@ class PlannerMemoryStore:
         """Keep the newest planner memory of a model for the next save. This takes almost no time."""
         self._offered[key] = (uid, memory)
 
-    async def run(self, live: Callable[[], Container[Key]]) -> None:
-        """Save memories every ten minutes, until cancelled. Drop those of models that aren't in the result of `live`."""
+    async def run(self, live: Callable[[], Container[Key]], restore: Restore = lambda _: None) -> None:
+        """Save memories every ten minutes, until cancelled. Drop those of models that aren't in the result of `live`.
+
+        If `load` has failed, it is repeated, and its result is passed to `restore` before any memory is replaced.
+        """
         delay = SAVE_INTERVAL_S
         while True:
-            await asyncio.sleep(delay)
-            delay = SAVE_INTERVAL_S if await self._save(live) else RETRY_S
+            await asyncio.sleep(delay if self._loaded else RETRY_S)
+            delay = SAVE_INTERVAL_S if await self._save(live, restore) else RETRY_S
 
     async def flush(self, *, within_s: float) -> None:
         """Save as many changed memories as possible within `within_s` seconds, those with the newest requests first."""
@@ -216,11 +221,13 @@ class PlannerMemoryStore:
             log.warning("not enough time to write all planner memories", extra={"within_s": within_s})
         log.info("saved planner memories", extra={"changed": len(changed), "not_packed": unpacked})
 
-    async def _save(self, live: Callable[[], Container[Key]]) -> bool:
+    async def _save(self, live: Callable[[], Container[Key]], restore: Restore) -> bool:
         """Pack changed memories, a few per second, and then write them. Return whether all memories are stored."""
         try:
             # Load first: otherwise the write would replace stored memories by those of this process alone.
-            await self.load(within_s=0)
+            if not self._loaded:
+                restore(await self.load(within_s=0))
+                return False
         except (errors.ApiError, errors.Unreachable) as error:
             log.warning("cannot read planner memories, so none are written", extra={"error": str(error)})
             return False

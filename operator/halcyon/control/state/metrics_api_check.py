@@ -87,10 +87,7 @@ class MetricsApiCheck:
         return True
 
     async def _find_server(self) -> ExternalMetricsApi | None:
-        """Return the server of the metrics API; None if it can't be read now, so that the last result stays.
-
-        Otherwise each model would lose its HPA because of one failed request.
-        """
+        """Return the server of the metrics API; None if it can't be read now, so that no model loses its HPA."""
         try:
             server = await api_service.find_server(self._client, namespace=self._namespace, service=self._service)
         except (errors.ApiError, errors.Unreachable) as error:

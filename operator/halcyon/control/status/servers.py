@@ -63,10 +63,7 @@ def model_loaded(scope: Scope, plan: ReconcilePlan) -> Condition:
 
 
 def load_error(scope: Scope, plan: ReconcilePlan) -> str | None:
-    """Return the error with which Triton failed to load the model; None if there is none.
-
-    It is the error of the first live pod that reports one.
-    """
+    """Return Triton's error in the first live pod that could not load the model; None if there is none."""
     errors = scope.signals.load_errors if scope.signals else {}
     pod_names = sorted(p["metadata"]["name"] for p in target_pods(scope, plan) if pods.is_live(p))
     return next((errors[name] for name in pod_names if name in errors), None)

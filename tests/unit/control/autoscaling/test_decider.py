@@ -379,6 +379,7 @@ def learnt() -> PlannerMemory:
 
 def test_live_memory_is_not_overwritten_by_what_an_earlier_process_has_kept() -> None:
     model = Model()
+    model.deciding.restore({})
     model.hear(3, arrived=40, served=0)
     model.deciding.restore({DIGITS: saved("digits", learnt(), at=EPOCH)})
     model.hear(3, arrived=40, served=0)
@@ -386,6 +387,17 @@ def test_live_memory_is_not_overwritten_by_what_an_earlier_process_has_kept() ->
     memory = model.deciding.memory(DIGITS)
     assert memory is not None
     assert memory.capacity.line is None
+
+
+def test_memories_that_can_be_read_only_later_replace_those_begun_without_them() -> None:
+    model = Model()
+    model.hear(3, arrived=40, served=0)
+    model.deciding.restore({DIGITS: saved("digits", learnt(), at=EPOCH)})
+    model.hear(3, arrived=40, served=0)
+
+    memory = model.deciding.memory(DIGITS)
+    assert memory is not None
+    assert memory.capacity.line is not None
 
 
 def test_a_kept_capacity_lets_the_planner_decide_at_once() -> None:
