@@ -175,7 +175,8 @@ class Operator:
                 group.create_task(self.workers.run(self.settings.workers), name="workers")
                 group.create_task(self._every(CHECK_INTERVAL_S, self._check_metrics_api), name="metrics-api")
                 group.create_task(self._resync(), name="resync")
-                group.create_task(self.memories.run(lambda: set(self.caches.resources.all_keys())), name="memories")
+                live, restore = lambda: set(self.caches.resources.all_keys()), self.autoscaler.decider.restore
+                group.create_task(self.memories.run(live, restore), name="memories")
                 group.create_task(self.events.run(), name="events")
                 group.create_task(self.batches.run(), name="batches")
                 if self.queries is not None:

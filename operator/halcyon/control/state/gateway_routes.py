@@ -1,4 +1,4 @@
-"""Caches of Gateway API routes (HTTPRoute, GRPCRoute). They start as soon as the cluster has these kinds."""
+"""Caches of Gateway API routes (HTTPRoute, GRPCRoute), which start as soon as the cluster has these kinds."""
 
 from __future__ import annotations
 

@@ -5,11 +5,12 @@ Out of scope: how the planner learns a capacity (`scaling.planner`), and measure
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 from halcyon.api.conditions import Condition, Reason, Type
 from halcyon.api.spec import Spec
-from halcyon.api.timestamps import rfc3339
+from halcyon.api.timestamps import epoch_seconds, rfc3339
 from halcyon.control.desired.plan import ReconcilePlan
 from halcyon.control.objects.actuator import Actuator
 from halcyon.control.state.scope import Measured, Scope
@@ -56,7 +57,8 @@ def make(scope: Scope, plan: ReconcilePlan) -> dict[str, Any] | None:
     if capacity is not None and capacity.rps is not None:
         document = measured.document if capacity.name == MEASURED else None
         if document is not None:
-            fields["observedAt"] = document.measured_at
+            # The schema accepts fewer forms of a time than the document.
+            fields["observedAt"] = rfc3339(epoch_seconds(document.measured_at) or 0.0)
         elif decision is not None:
             fields["observedAt"] = rfc3339(decision.at)
         product = measured.served.gpu_product or (document.gpu_product if document is not None else "")
@@ -110,4 +112,4 @@ def _line(instances: int, constant_ms: float, per_row_ms: float, largest: int) -
 
 
 def _rounded(value: float) -> str:
-    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
+    return f"{Decimal(f'{value:.3g}'):f}" if value < 1000 else f"{value:.0f}"  # without an exponent

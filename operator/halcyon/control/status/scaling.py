@@ -24,6 +24,8 @@ from halcyon.scaling.policy.decision import Change, Decision, Signal, counted
 
 _LONG = 1024
 """Maximum length of a message in `status.scaling`, in characters, as set by the schema."""
+_MAX_PARTS = 8
+"""Maximum number of parts in `status.scaling`, as set by the schema. Those with the fewest replicas are left out."""
 
 
 # An operator that has just started and has no report about the model yet keeps the previous condition. Otherwise:
@@ -150,7 +152,7 @@ def ignored(scope: Scope, plan: ReconcilePlan) -> Condition | None:
 def make(scope: Scope, plan: ReconcilePlan) -> dict[str, Any]:
     """Return the value of `status.scaling` for a model that Halcyon scales, through an HPA or directly.
 
-    While a new process has no data, the decision of the previous one stays.
+    While a new process has no data yet, the last process's decision is kept.
     """
     spec, decision = plan.spec, published_decision(scope)
     scaling: dict[str, Any] = {
@@ -169,7 +171,9 @@ def make(scope: Scope, plan: ReconcilePlan) -> dict[str, Any]:
         if decision.limited_by:
             scaling["limitedBy"] = list(dict.fromkeys(decision.limited_by))
         if decision.parts:
-            scaling["parts"] = [{"name": p.name, "replicas": p.replicas, "why": p.why[:_LONG]} for p in decision.parts]
+            most = sorted(decision.parts, key=lambda part: part.replicas)[-_MAX_PARTS:]
+            parts = (part for part in decision.parts if part in most)
+            scaling["parts"] = [{"name": p.name, "replicas": p.replicas, "why": p.why[:_LONG]} for p in parts]
         if decision.signals:
             scaling["signals"] = [_signal(s) for s in decision.signals]
     if decision is not None and decision.desired is not None:
@@ -214,9 +218,9 @@ _HPA_LIMITS = {
     "ScaleUpStabilized": "stabilisation",
     "ScaleDownStabilized": "stabilisation",
 }
-"""Name of a limit in `status.scaling.limitedBy`. The key is the reason of an HPA's condition ScalingLimited or
-AbleToScale."""
+"""Name of the limit in `status.scaling.limitedBy`, by the reason of an HPA's condition ScalingLimited or AbleToScale."""
 _HPA_UNREMARKABLE = {"ReadyForNewScale", "SucceededRescale", "SucceededGetScale"}
+"""Reasons of AbleToScale that aren't shown, because the HPA's decision needs no explanation then."""
 
 
 def _hpa_decision(scope: Scope, decision: Decision | None) -> dict[str, Any]:

@@ -17,11 +17,12 @@ from halcyon.api.conditions import Reason
 from halcyon.api.documents.measured_capacity import MeasuredCapacity, MeasuredLine, Served
 from halcyon.api.status import Status
 from halcyon.control.desired.plan import make
-from halcyon.control.state.scope import Measured, PublishedScaling, Scope, Signals, SourceState
+from halcyon.control.state.scope import Measured, PublishedCosts, PublishedScaling, Scope, Signals, SourceState
 from halcyon.control.status import status
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.metricsapi.api_service import ExternalMetricsApi
+from halcyon.scaling.gpu_cost import Cost
 from halcyon.scaling.planner.capacity_source import CapacitySource
 from halcyon.scaling.planner.outputs import PlanPart
 from halcyon.scaling.policy.decision import Change, Decision, Signal
@@ -825,6 +826,8 @@ def test_the_informative_messages_of_an_hpa_are_shown(
         (CapacitySource("BatchStatistics", 62.5, "8 requests in 0.128 s"), "62.5", None),
         (CapacitySource("TimeInPods", 2.0, "a pod answers 2 req/s", "AnswersDisagree"), "2", "AnswersDisagree"),
         (CapacitySource("Answers", 12345.6, "they share a limit", "SharedLimit"), "12346", "SharedLimit"),
+        (CapacitySource("Answers", 999.7, "they share a limit", "SharedLimit"), "1000", "SharedLimit"),
+        (CapacitySource("TimeInPods", 0.0000333, "a pod answers slowly"), "0.0000333", None),
         (CapacitySource("Unknown", None, "no pod has been full", "AnswersDisagree"), None, "AnswersDisagree"),
     ],
 )
@@ -867,6 +870,22 @@ def test_a_measured_capacity_is_shown_before_any_decision() -> None:
         "image": SERVED.image,
         "gpuProduct": "NVIDIA-H200",
     }
+
+
+def test_the_time_of_a_measurement_has_the_form_of_the_schema() -> None:
+    document = MEASURED.model_copy(update={"measured_at": "2026-01-01T01:30+01:30"})
+    now = deployed(SCALING, measured=Measured(SERVED, document, LINE))
+
+    assert of(now)["capacity"]["observedAt"] == "2026-01-01T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("cost", "shown"), [(0.0000284, "0.000028"), (0.5, "0.5"), (33.3, "33"), (123.4, "120"), (2880.0, "2900")]
+)
+def test_a_cost_is_shown_without_an_exponent(cost: float, shown: str) -> None:
+    costs = PublishedCosts(Cost(1, 4.0, cost, None, None, None, None), "EUR")
+
+    assert of(deployed(costs=costs))["cost"]["perThousandInferences"] == shown
 
 
 def test_an_ignored_capacity_is_shown_with_its_reason() -> None:
@@ -914,6 +933,17 @@ def test_a_decision_is_shown_with_its_parts_limits_and_predecessors() -> None:
     assert scaling["parts"][1] == {"name": "backlog", "replicas": 1, "why": "3 waiting needs 1"}
     assert scaling["decisions"] == [{"time": NOW, "before": 1, "after": 2, "why": "it rose"}]
     assert scaling["decidedAt"] == NOW
+
+
+def test_a_decision_with_all_parts_fits_the_schema() -> None:
+    names = ("rate", "trend", "gpuUtilization", "concurrency", "metric", "queueDepth", "spike", "season", "backlog")
+    parts = [PlanPart(name, 20 - number, f"needs {20 - number}") for number, name in enumerate(names)]
+    verdict = replace(DECIDED, parts=(*parts, PlanPart("batch", 30, "needs 30")))
+    shown = Status.model_validate(of(deployed(SCALING, scaling=decided(verdict)))).scaling
+
+    assert shown is not None
+    assert shown.parts is not None
+    assert [part.name for part in shown.parts] == [*names[:7], "batch"]
 
 
 def test_a_young_process_adds_nothing_about_an_unreported_model() -> None:

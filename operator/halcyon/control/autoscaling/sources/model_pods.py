@@ -23,12 +23,11 @@ from halcyon.scaling.planner.reading import PodReading
 
 @dataclass(slots=True)
 class ModelPodFacts:
-    """Data about a model's pods and Deployments, cached until one of them changes."""
+    """Data about a model's pods and Deployments, and the inputs from which it was computed."""
 
     spec: Spec
     changes: tuple[int, int]
-    """Change counters of the caches of pods and Deployments when this data was computed. They count the changes for all
-    models."""
+    """Change counters of the caches of pods and Deployments at the last check. They count changes of all models."""
     deployments: tuple[Any, ...]
     """ResourceVersions of the server Deployments."""
     server_pods: Sequence[Object]
@@ -50,10 +49,7 @@ class ModelPods:
     _facts: ModelPodFacts | None = None
 
     def facts(self, caches: ClusterState, key: Key, spec: Spec) -> ModelPodFacts:
-        """Return data about the pods of a model.
-
-        The data is computed again only after a pod or a Deployment has changed.
-        """
+        """Return data about a model's pods. It is computed only if the spec, a pod or a Deployment has changed."""
         pods_now, deployments_now = caches.pods.changes, caches.children[kinds.DEPLOYMENT].changes
         cached = self._facts
         if cached is not None and cached.spec is spec and cached.changes == (pods_now, deployments_now):
@@ -97,6 +93,7 @@ class ModelPods:
             if reading is None:
                 continue
             if ready_at is not None and ready_at - reading.created_at > longest_start_s:
+                # `startupTimeout` doesn't allow such a start, so the pod was ready before, at an unknown time.
                 reading = replace(reading, ready_at=None)
             readings.append(reading)
         return tuple(readings)
