@@ -99,12 +99,14 @@ async def test_a_bookmark_moves_the_version_from_which_a_new_watch_goes_on(follo
     assert len(followed.seen) == 1
 
 
-@pytest.mark.parametrize("how", ["event", "status", "garbage"])
+@pytest.mark.parametrize("how", ["event", "error", "status", "garbage"])
 async def test_an_expired_version_leads_to_a_new_list_that_replaces_every_object(followed: Followed, how: str) -> None:
     api = followed.api
     api.objects[CONFIG_MAPS] = {}
     if how == "event":
         api.send(CONFIG_MAPS, {"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old"}})
+    elif how == "error":
+        api.send(CONFIG_MAPS, {"type": "ERROR", "object": {"kind": "Status", "code": 500, "message": "no more events"}})
     elif how == "status":
         api.fail_with = [410]
         api.end_watches()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -131,6 +133,26 @@ async def test_a_draining_pod_keeps_its_sticky_values_until_the_drain_is_over(ba
     assert {value: pod for value, pod in after.items() if value not in its} == {
         value: pod for value, pod in known.items() if value not in its
     }
+
+
+async def test_a_draining_pod_keeps_its_values_if_haproxy_is_slow_once(balanced: Balanced) -> None:
+    await balanced.start(3)
+    haproxy = balanced.haproxy
+    runtime = replace(haproxy.runtime, timeout_s=0.5 * PATIENCE)
+    balanced.pilot = HaproxyController(runtime, haproxy.config, haproxy.listen)
+    await balanced.begin(replace(STICKY, drain_ms=600_000))
+    known = await assigned_pods(balanced)
+    pods = tuple(endpoint(pod, terminating=pod is balanced.pods[0]) for pod in balanced.pods)
+    for _ in range(2):
+        await balanced.pilot.run_pass(pods)
+    [worker] = haproxy.workers()
+    os.kill(int(worker), signal.SIGSTOP)
+    await balanced.pilot.run_pass(pods)
+    assert balanced.pilot.reading is None
+    os.kill(int(worker), signal.SIGCONT)
+    for _ in range(2):
+        await balanced.pilot.run_pass(pods)
+    assert await assigned_pods(balanced) == known
 
 
 async def test_a_canary_s_share_is_one_of_values(balanced: Balanced) -> None:

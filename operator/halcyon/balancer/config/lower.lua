@@ -184,8 +184,9 @@ core.register_action("lower", { "http-req" }, function(txn)
     came = came + 1
     local id, now = came, now_ms()
     local deadline = now + timeout_ms
-    local rows = tonumber(txn.sf:req_fhdr("halcyon-batch-rows")) or 1
-    enter(id, txn.sf:req_fhdr("halcyon-batch"), math.max(1, math.min(math.floor(rows), MAX_ROWS)))
+    local job = txn.sf:req_fhdr("halcyon-batch")
+    local rows = math.floor(tonumber(txn.sf:req_fhdr("halcyon-batch-rows")) or 1)
+    rows = math.max(1, math.min(rows, MAX_ROWS))
     while true do
         if now >= deadline or is_stopping(now) then
             forget(id)
@@ -195,6 +196,10 @@ core.register_action("lower", { "http-req" }, function(txn)
         end
         local pause_ms = math.max(MIN_POLL_INTERVAL_MS, waiting // MAX_POLLS_PER_MS)
         if not granted_ms[id] then
+            if not rows_of[id] then
+                -- It is new, or it woke so late that it counted as gone.
+                enter(id, job, rows)
+            end
             expires_ms[id] = now + 2 * pause_ms + GRACE_MS
             let_go(txn, now)
         end
