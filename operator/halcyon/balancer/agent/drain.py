@@ -56,7 +56,9 @@ class BalancerDrain:
         A stopping HAProxy does not receive new servers, so held requests would fail.
         """
         await asyncio.sleep(delay_s)
-        while await self._may_hold() and time.monotonic() < until:
+        while await self._may_hold():
+            if time.monotonic() >= until:
+                break
             await asyncio.sleep(HELD_POLL_INTERVAL_S)
         self._until = time.monotonic() + self._stop_within_s
 
