@@ -109,7 +109,7 @@ def _body(plan: BalancerPlan, listen: Listen, placed: Mapping[ServerKey, str]) -
         )
     if len({slot.name for slot in plan.slots}) < len(plan.slots):
         raise ConfigError(f"the slots of {plan.name} have the same name; the names must be `a` and `b`")
-    out = Writer()
+    out, plan = Writer(), api_keys.without_keys(plan, listen)
     room = memory_budget.haproxy_limits(plan, tls=listen.tls is not None)
     _global(out, plan, listen)
     _defaults(out, plan)

@@ -5,8 +5,10 @@
 --   go    servers have room, and no other request waits for one
 --   late  the time is over, or this process stops: its successor knows the room
 --
--- A request may go if it leaves the rows in servers at most proc.room, and those of its class at most proc.lower_rows, which the agent
--- sets. If proc.batch_us is set, it goes just before the server begins its next batch (`let_go_at_end`). In the room, requests of the other class count, and never wait for this class. If a client disconnects, HAProxy ends the wait without a callback, so each request renews an expiry time.
+-- A request may go if, with it, servers have at most proc.room rows, and at most proc.lower_rows rows of this class. The agent sets both.
+-- If proc.batch_us is set, it goes just before the server begins its next batch (`let_go_at_end`). Requests of users count towards the
+-- room, but never wait for it. If a client disconnects, HAProxy ends the wait of its request without a callback. So each request has an
+-- expiry time, which it renews whenever it wakes.
 
 local parameters = { ... }
 local timeout_ms = tonumber(table.remove(parameters, 1))

@@ -81,9 +81,14 @@ class WideCounters:
         return dict(self._wide)
 
     def repeated(self, rejected: int, retries: int) -> tuple[int, int]:
-        """Return two counters that never fall: repeated rejected requests, and rejections without those repeated.
+        """Return two counters that never fall: rejected requests that clients sent again, and all other rejected requests.
 
-        gRPC clients also repeat what servers refused, so a retry counts only if a rejection is left that none repeated.
+        gRPC clients also send requests again that a server, and not HAProxy, has rejected. A retry is therefore counted
+        only while there are rejected requests that were not sent again yet.
+
+        Args:
+            rejected: HAProxy's counter of rejected requests.
+            retries: HAProxy's counter of requests that clients sent again.
         """
         self._repeated += min(retries - self._retries, rejected - self._repeated)
         self._retries = retries
