@@ -144,6 +144,8 @@ class Watch(Generic[_T]):
 
     async def run(self) -> None:
         """List the collection and watch it until cancelled."""
+        # An earlier watch of the collection may have ended while a permission was missing.
+        self._on_denied("")
         version: str | None = None
         pause_s = 0.0
         while True:
