@@ -66,7 +66,7 @@ async def test_queue_of_a_replaced_process_reaches_another_pod(balanced: Balance
     assert balanced.pilot.reloads == (0 if restarts else 1)
 
 
-async def test_queue_of_a_process_avoids_leaving_pods_if_the_reloads_response_is_lost(balanced: Balanced) -> None:
+async def test_queue_avoids_leaving_pods_if_the_response_to_a_reload_is_lost(balanced: Balanced) -> None:
     leaving, other = await balanced.start(2, delay_s=0.5)
     haproxy = balanced.haproxy
     runtime = replace(haproxy.runtime, reload_timeout_s=0.02)
