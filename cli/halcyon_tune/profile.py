@@ -16,14 +16,14 @@ from halcyon_tune.points import Callers, Configuration, Point
 from halcyon_tune.space import Space
 
 _MIN_THROUGHPUT_RATIO = 0.93
-"""Ratio of throughputs below which additional instances count as no improvement. It is below 1, because the noise of two
-measurements can hide a gain, and families that are dropped are never measured again.
+"""Ratio of the throughput with more instances to that with fewer below which more instances are dropped. It is below 1,
+because the noise of two measurements can hide a gain, and what is dropped is never measured again.
 """
 _CALLERS_FACTOR = 4
 """Factor by which the number of callers rises from one measurement to the next."""
 _MAX_LATENCY_RATIO = 2.0
-"""Ratio of the mean latency to the objective above which no more callers are tried. The batches of more callers would
-only take too long.
+"""Ratio of the mean latency to the objective above which no more callers are tried, because the larger batches of more
+callers would take too long.
 """
 _MAX_CALLERS = 512
 

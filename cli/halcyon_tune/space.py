@@ -24,8 +24,8 @@ BATCHING, INSTANCES, THREADS = "batching", "runtime.instancesPerGPU", "model.par
 _COUNTS = (1, 2, 4, 8, 16)
 _MAX_INSTANCES = 8
 _MAX_BATCH, _MAX_MAX_BATCH = 32, 256
-"""Limits of the largest batch size to try, which is twice the current one. It is at least 32, and at most 256 or the
-current one if larger.
+"""Limits of the largest batch size to try. It is twice the current one, but at least 32. It is at most 256, or the current
+one if that is larger.
 """
 _DELAY_SHARES = (1 / 20, 1 / 8)
 """Queue delays to try, as fractions of the latency objective."""

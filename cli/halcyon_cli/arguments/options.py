@@ -10,7 +10,7 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path, PurePath
@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeVar
 
 import click
 import yaml
+from click.core import ParameterSource
 from typing_extensions import override
 
 from halcyon.api.types import duration_s
@@ -53,7 +54,7 @@ class DurationParam(click.ParamType[float]):
 
 
 class AmountParam(click.FloatRange):
-    """Option type for a number in a range that is neither NaN, which click takes for any range, nor infinite."""
+    """Option type for a finite number in a range. Unlike `click.FloatRange`, it refuses NaN."""
 
     @override
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
@@ -223,6 +224,20 @@ def check_limit(limit_s: float | None, *, watch: bool) -> None:
     """
     if limit_s is not None and not watch:
         raise InputError("--for limits -w; add -w, or omit --for")
+
+
+def check_unused(names: Collection[str], why: str) -> None:
+    """Check that none of these parameters is on the command line.
+
+    `why` follows the option in the error message, and says why the option has no effect.
+
+    Raises:
+        InputError: one of them is; without the error, it would be ignored silently.
+    """
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        if parameter.name in names and context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE:
+            raise InputError(f"{parameter.opts[0]} {why}")
 
 
 def emit(page: str) -> None:
