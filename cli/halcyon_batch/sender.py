@@ -51,6 +51,10 @@ _NOT_READY = re.compile(r"unknown model|is not ready|unloading", re.IGNORECASE)
 """Pattern of errors from a server that stops, or that is still loading the model. Such errors are not caused by the
 rows.
 """
+_DEAD_STUB = re.compile(r"Stub process\b[^\n]{0,200} is not healthy")
+"""Pattern of Triton's error for all requests to a model whose Python process has ended, until its container restarts. So
+the rows of a request need not be the cause.
+"""
 _DENIED = re.compile(r"^401: ")
 """Pattern of the error for a request without a valid API key. Keys are rotated while a batch runs, so it waits for the
 new one.
@@ -173,13 +177,16 @@ class Sender:
                 self._in_progress_changed.notify_all()
 
     async def _is_served(self) -> bool:
-        """Return whether the server answers a row that it has answered before. A rejected request is repeated."""
+        """Return whether the server answers a row that it has answered before.
+
+        A rejected request is repeated. So is one to a model whose Python process has ended, until its container restarts.
+        """
         lost = 0
         while self._answered and lost < _MAX_CHECKS:
             await self.sleep(_CHECK_WAIT_S)
             await self._pause()
             reply, _ = await self._send(self._answered)
-            if reply.outcome is Outcome.REJECTED:
+            if reply.outcome is Outcome.REJECTED or _DEAD_STUB.search(reply.message):
                 await self._wait(reply, 1)
             elif reply.outcome in _LOST:
                 lost += 1
@@ -240,7 +247,9 @@ class Sender:
             return Reply(Outcome.ERROR, f"it can't be sent: {error}", 0.0, b"", ""), 0.0
         began = self.clock()
         reply = await self.client.send(request, self._number)
-        if reply.outcome is Outcome.ERROR and (_BROKEN.search(reply.message) or _NOT_READY.search(reply.message)):
+        if reply.outcome is Outcome.ERROR and any(
+            pattern.search(reply.message) for pattern in (_BROKEN, _NOT_READY, _DEAD_STUB)
+        ):
             reply = reply._replace(outcome=Outcome.DISCONNECTED)
         if reply.outcome is Outcome.ERROR and _DENIED.search(reply.message):
             reply = reply._replace(outcome=Outcome.REJECTED)
