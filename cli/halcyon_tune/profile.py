@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from halcyon_measure.results.number_text import significant
 from halcyon_tune.batch_times import BatchTimes, Family
 from halcyon_tune.errors import TuneError
 from halcyon_tune.points import Callers, Configuration, Point
@@ -115,8 +116,8 @@ class Profile:
         """Return the error message for an objective that is shorter than the execution of one row."""
         least_ms = 1000 * single_s * 1.2
         return (
-            f"the objective is {1000 * self.objective_s:.4g} ms, and one row alone takes {1000 * single_s:.4g} ms, S(1): no "
-            f"configuration keeps it; the least that can be kept is about {least_ms:.3g} ms, for example --objective {least_ms:.0f}ms"
+            f"the objective is {significant(1000 * self.objective_s, 4)} ms, and one row alone takes {significant(1000 * single_s, 4)} ms, S(1): no "
+            f"configuration keeps it; the least that can be kept is about {significant(least_ms, 3)} ms, for example --objective {least_ms:.0f}ms"
         )
 
     def _next_family(self) -> tuple[int, Configuration, Callers] | None:
