@@ -240,8 +240,8 @@ def check_unused(names: Collection[str], why: str) -> None:
             raise InputError(f"{parameter.opts[0]} {why}")
 
 
-def emit(page: str) -> None:
-    """Print a page to stdout. A closed pipe isn't an error.
+def emit(page: str) -> bool:
+    """Print a page to stdout, and return whether there may be a reader. A pipe that the reader has closed isn't an error.
 
     Raises:
         Failure: stdout can't be written, for example because a disk is full.
@@ -252,8 +252,9 @@ def emit(page: str) -> None:
         # Flushing the buffered output at exit must not fail as well.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):  # the reader has closed the pipe (`| head`)
-            return
+            return False
         raise Failure(f"stdout can't be written: {error.strerror or error}; the output is incomplete") from None
+    return True
 
 
 def usable_streams() -> None:

@@ -97,7 +97,7 @@ def follow(
     read: Callable[[], Progress],
     first: Progress,
     limit_s: float | None,
-    show: Callable[[str], None] | None,
+    show: Callable[[str], object] | None,
     *,
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,

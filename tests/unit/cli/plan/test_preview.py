@@ -171,7 +171,7 @@ def test_options_that_do_not_go_together_are_refused(
         ("no access: no", []),
     ],
 )
-def test_a_rejected_dry_run_is_a_note_unless_the_user_may_not_write(error: str, rejections: list[str]) -> None:
+def test_a_rejected_dry_run_is_a_note(error: str, rejections: list[str]) -> None:
     class Rejecting:
         def dry_run(self, *_: object) -> None:
             raise ClusterError(error)
