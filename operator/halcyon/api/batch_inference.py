@@ -275,7 +275,7 @@ class BatchReason(StrEnum):
     OUTPUT_UNSUITABLE = "OutputUnsuitable"
     """The outputs of the model can't be stored in `output.format`, for example rows of different shapes as Npz."""
     RECIPE_CHANGED = "RecipeChanged"
-    """The functions of `hooks` have changed since the first rows were computed."""
+    """The functions of `hooks`, or the name of the model in requests, have changed since the first rows were computed."""
     FUNCTION_INVALID = "FunctionInvalid"
     """A file of `hooks` can't be loaded, or doesn't contain the function."""
     FUNCTION_ENDED = "FunctionEnded"

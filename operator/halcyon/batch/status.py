@@ -207,31 +207,23 @@ def _failed(observed: Observed, before: Mapping[str, Any] | None) -> _Condition:
 
 
 def _rows(before: Mapping[str, Any], progress: BatchProgress | None) -> Mapping[str, int] | None:
-    """Return the number of rows by state.
-
-    A runner that has just started does not have these numbers yet. Until it reports them, those in the present status
-    are returned.
-    """
+    """Return the numbers of rows by state; those of the present status until a new runner reports its own."""
     if progress is None or progress.total is None or (progress.waiting and not progress.done):
         return before.get("rows")
     return {"total": progress.total, "done": progress.done, "failed": progress.failed}
 
 
 def _steady(shown: object, end: float, now: float) -> float:
-    """Return the estimated end to publish, in seconds since the epoch.
+    """Return the estimated end to publish: `end`, or the published one `shown` if the two hardly differ.
 
-    `end` is the new estimate, `shown` is the published one. The published estimate is kept if the two differ by at most
-    the share `_ETA_STEP` of the remaining time. Therefore small changes of the rate cause no writes of the status.
+    They differ if the distance is above the share `_ETA_STEP` of the remaining time. Each new estimate causes a write.
     """
     before = epoch_seconds(shown)
     return before if before is not None and abs(before - end) <= max(_ETA_STEP * (end - now), 1.0) else end
 
 
 def _on_time(deadline: str, end: float | None, progress: BatchProgress | None, now: float) -> list[_Condition]:
-    """Return the condition OnTime, with the rate that meets the deadline, in a list.
-
-    The list is empty while the end is unknown.
-    """
+    """Return a list with the condition OnTime and the rate that meets the deadline; empty while the end is unknown."""
     until = epoch_seconds(deadline)
     if until is None or until <= now:
         return [(Type.ON_TIME, "False", BatchReason.DEADLINE_MISSED, f"spec.deadline is {deadline}, which has passed")]
