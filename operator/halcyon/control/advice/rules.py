@@ -251,7 +251,7 @@ def _idle_minimum(evidence: ModelEvidence, _ease: float) -> AdviceFinding | None
     return AdviceFinding(
         str(value),
         reason if need else "no request arrived in the last day",
-        f"{min_replicas - value} of {min_replicas} replicas less at times of little load"
+        f"{min_replicas - value} of {min_replicas} replicas saved at times of little load"
         + ("" if value else "; the first request then waits for a start"),
         1 - value / min_replicas,
     )

@@ -103,7 +103,7 @@ def canary_slots(
 
 
 def _remaining_state(observed: ObservedRollout, slot: Slot) -> SlotState | None:
-    """Return the desired state of a slot that is no longer needed. Return None if it has neither replicas nor pods.
+    """Return the state of the Deployment of a slot that is no longer needed; None without replicas and pods in the slot.
 
     Pods that have ended, or whose node is lost, don't count: their objects may stay for days.
     """

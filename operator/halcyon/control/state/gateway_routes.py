@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from halcyon.control.state import route_conflicts
@@ -31,6 +31,8 @@ class GatewayRoutes:
     """Function that is called once, when the caches of routes have been filled."""
     enqueue: Callable[[Key], None]
     """Function that is called with the key of each ModelDeployment whose route conflicts may have changed."""
+    is_checked: bool = field(default=False, init=False)
+    """Whether it is known if the cluster has routes: it lacks their kinds, or their caches have been filled."""
 
     def __post_init__(self) -> None:
         """Subscribe to changes of routes in every informer."""
@@ -60,6 +62,7 @@ class GatewayRoutes:
                 group.create_task(informer.run(), name=f"informer-{informer.kind.plural}")
             for informer in self.informers.values():
                 await informer.synced.wait()
+            self.is_checked = True
             self.on_synced()
 
     def _changed(self, kind: Kind, key: Key, before: Object | None, after: Object | None) -> None:
@@ -84,8 +87,10 @@ class GatewayRoutes:
                 for namespace in informer.namespaces or ("",):
                     await self.client.list(kind, namespace=namespace, selector=informer.selector, metadata_only=True)
         except errors.NotFound:
+            self.is_checked = True
             return False
         except (errors.ApiError, errors.Unreachable) as error:
+            self.is_checked |= isinstance(error, errors.Refused)
             log.warning("cannot detect whether the cluster has the Gateway API", extra={"error": str(error)})
             return False
         return True
