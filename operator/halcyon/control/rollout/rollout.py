@@ -234,10 +234,10 @@ def _is_canary(observed: ObservedRollout, requested: Revision, good: Revision | 
 def _is_unwritten(
     observed: ObservedRollout, requested: Revision, slot: Slot, *, revisions: Mapping[str, Revision], routed: str
 ) -> bool:
-    """Return whether the Deployment whose pods are reduced to free capacity was not written yet.
+    """Return whether the Deployment from which pods are removed to free capacity is not written yet.
 
-    This happens if the operator ended after it had written the rollout record. The time to wait for the freed capacity
-    then starts again, when that Deployment is written.
+    That is so if the operator ended between its writes of the rollout record and of the Deployment. The wait for the
+    freed capacity then begins again with the second write.
     """
     pace = surge_settings(observed, requested, slot)
     for allocation in lone_slots(observed, requested, pace, slot, revisions=revisions, routed=routed):
