@@ -47,8 +47,13 @@ def objection(scope: Scope, spec: Spec, requested: Revision) -> str:
 
 
 def with_allowed_replicas(scope: Scope, spec: Spec, requested: Revision) -> Spec:
-    """Return the spec, limited to 1 replica if a model that keeps state between requests may not have several."""
-    if not objection(scope, spec, requested):
+    """Return the spec, limited to 1 replica if a model that keeps state between requests may not have several.
+
+    As long as pods of a revision without state are ready, nothing is limited: the limit would remove them all at once.
+    """
+    stateful = {requested.key, *(r.key for r in scope.revisions if RolloutRecord.of(r).sequences)}
+    others = any(pods.is_ready(pod) and pods.revision(pod) not in stateful for pod in scope.pods)
+    if others or not objection(scope, spec, requested):
         return spec
     if (scaling := spec.scaling) is not None:
         scaling = scaling.model_copy(update={"min_replicas": min(scaling.min_replicas, 1), "max_replicas": 1})

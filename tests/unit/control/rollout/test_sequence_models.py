@@ -151,3 +151,17 @@ def test_requests_are_not_repeated_while_pods_of_a_stateful_revision_serve() -> 
 
     assert make(changed).target != served
     assert balancers_plan(make(changed))["sequences"] is True
+
+
+@pytest.mark.parametrize(("others", "sequences", "count"), [(3, False, 3), (3, True, 1), (0, False, 1)])
+def test_stateless_pods_stay_while_a_stateful_revision_is_rolled_out(others: int, sequences: bool, count: int) -> None:
+    first = scope_of({"replicas": 3})
+    planned = make(first)
+    assert planned.target is not None
+    earlier = RolloutRecord(served="s", sequences=sequences).on(replace(planned.target, key="earlier"))
+    ready = tuple(pod(f"p{n}", ready=True, revision="earlier") for n in range(others))
+    seen = after(first, planned, pods=(*ready, fetcher_pod(planned.target.key, REPORT)))
+    seen = replace(seen, revisions=(*seen.revisions, replace(earlier, number=0)))
+
+    assert not make(seen).acceptance.accepted
+    assert make(seen).replicas == count
