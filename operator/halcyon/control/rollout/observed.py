@@ -168,10 +168,12 @@ class ObservedRollout:
     def unschedulable_pod(self, revision: Revision, slot: SlotState | None) -> UnschedulablePod | None:
         """Return the pod of `waiting_pod` if other pods could be removed to free capacity for it; otherwise None.
 
-        These are the pods of other revisions, and those that `kubectl rollout restart` of the Deployment replaces.
+        These are pods of other revisions that are not unschedulable themselves, and those that `kubectl rollout restart`
+        of the Deployment replaces.
         """
         restarts = slot is not None and slot.revision == revision.key and slot.is_observed and not slot.is_updated
-        return self.waiting_pod(revision, slot) if self.others(revision.key) or restarts else None
+        can_free = restarts or not all(map(pods.is_unschedulable, self.others(revision.key)))
+        return self.waiting_pod(revision, slot) if can_free else None
 
     def waiting_pod(self, revision: Revision, slot: SlotState | None) -> UnschedulablePod | None:
         """Return the revision's pod that has been unschedulable longest, or the rejection of its pods by a quota.

@@ -109,7 +109,7 @@ def decide(scope: Scope, spec: Spec, requested: Revision, deployments: Mapping[S
     course = _course(observed, requested, placement, unwritten=unwritten)
     if course.canary is not None and placement.good is not None and not observed.count:
         idle = RevisionFailure(Reason.SCALED_TO_ZERO, "the canary continues when the model has replicas again")
-        return replace(_waiting_plan(observed, requested, placement, placement.good), failure=idle)
+        return replace(_waiting_plan(observed, course.record.on(requested), placement, placement.good), failure=idle)
     course = _with_replacement(observed, requested, placement, course, unwritten=unwritten)
     return _plan(observed, requested, placement, course)
 

@@ -92,3 +92,22 @@ def test_a_canary_beside_the_only_pod_waits_for_capacity() -> None:
     cluster.room = 2
     cluster.settle(rounds=3, step_s=1)
     assert (decided(cluster).phase, split(cluster), cluster.ready) == (RolloutPhase.PROGRESSING, (1, 1), 2)
+
+
+def test_a_canary_that_wakes_without_capacity_waits_for_it() -> None:
+    cluster, _, requested = begun(count=2, room=2)
+    while not decided(cluster).record.replacing:
+        cluster.settle(rounds=1, step_s=15)
+    cluster.settle(rounds=2, step_s=1)
+    cluster.spec |= {"replicas": 0, "scaling": {"minReplicas": 0, "maxReplicas": 4}}
+    cluster.settle(rounds=4, step_s=15)
+    assert not decided(cluster).record.replacing
+    cluster.room = 0
+    cluster.spec["replicas"] = 2
+    cluster.settle(rounds=20, step_s=60)
+    assert (decided(cluster).requested.key, decided(cluster).record.result) == (requested, "")
+    assert decided(cluster).canary is not None
+
+    cluster.room = 4
+    cluster.settle(rounds=4, step_s=1)
+    assert (split(cluster), cluster.ready) == ((1, 1), 2)
