@@ -168,8 +168,7 @@ class ObservedRollout:
     def unschedulable_pod(self, revision: Revision, slot: SlotState | None) -> UnschedulablePod | None:
         """Return the pod of `waiting_pod` if other pods could be removed to free capacity for it; otherwise None.
 
-        These are pods of other revisions that are not unschedulable themselves, and those that `kubectl rollout restart`
-        of the Deployment replaces.
+        They are schedulable pods of other revisions, and pods that `kubectl rollout restart` of the Deployment replaces.
         """
         restarts = slot is not None and slot.revision == revision.key and slot.is_observed and not slot.is_updated
         can_free = restarts or not all(map(pods.is_unschedulable, self.others(revision.key)))

@@ -112,10 +112,7 @@ def _remaining_state(observed: ObservedRollout, slot: Slot) -> SlotState | None:
 
 
 def _kept_pods(observed: ObservedRollout, slot: Slot, state: SlotState, lacking: int) -> int:
-    """Return how many ready pods of a slot stay while the other slot still lacks `lacking` pods.
-
-    Unready pods never stay.
-    """
+    """Return how many pods of a slot stay while the other slot lacks `lacking` pods. Pods that aren't ready never stay."""
     return max(min(state.count, observed.ready_in(slot), lacking), 0)
 
 
