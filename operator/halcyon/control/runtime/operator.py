@@ -165,6 +165,8 @@ class Operator:
         await self.caches.wait_synced()
         # Agents receive the CA in their plan. Waiting for it saves a second write of every plan.
         await self._until(lambda: self.identity.certificates is not None, within_s=10.0)
+        # Without the caches of routes, statuses would report a cluster without the Gateway API.
+        await self._until(lambda: self.caches.routes.is_checked, within_s=10.0)
         await self._find_metrics_api()
         log.info("started as the leader", extra={"model_deployments": len(self.caches.resources.all_keys())})
         await self._load_memories(self.memories)
