@@ -207,10 +207,6 @@ class ObservationStore:
             and (histogram := state.last_sample.clients) is not None
         }
 
-    def has_model(self, namespace: str, name: str) -> bool:
-        """Return whether the store has reports about a model."""
-        return (namespace, name) in self._models
-
     def models(self) -> Iterator[tuple[str, str]]:
         """Return (namespace, name) of every model in the store."""
         return iter(tuple(self._models))

@@ -13,9 +13,11 @@ from halcyon.control.autoscaling.decider import Decider
 from halcyon.kube.kinds import Key
 from halcyon.scaling.planner.capacity import start_time
 from halcyon.scaling.planner.capacity.queueing import Replica
-from halcyon.scaling.planner.objectives import START_S
+from halcyon.scaling.planner.objectives import START_S, objectives, schedules, windows
+from halcyon.scaling.planner.plan import bounds
 from halcyon.scaling.policy.batch_demand import BatchDemand, Supply, with_batches
 from halcyon.scaling.policy.decision import Decision
+from halcyon.scaling.schedules import in_force
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,8 @@ class BatchReplicas:
         demands = self.demands(key)
         if not demands or spec.scaling is None:
             return decision
-        return with_batches(decision, demands, self._supply(key, spec), high=spec.scaling.max_replicas)
+        aims = objectives(spec, windows=windows(in_force(schedules(spec), decision.at)))
+        return with_batches(decision, demands, self._supply(key, spec), high=bounds(aims)[1])
 
     def _supply(self, key: Key, spec: Spec) -> Supply:
         memory, knowledge = self.decider.memory(key), self.decider.knowledge(key, spec)

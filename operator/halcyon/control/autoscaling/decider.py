@@ -361,8 +361,10 @@ def _aims(  # noqa: PLR0917  # all that objectives depend on
     if cached is not None and is_same and cached.batches is batches:
         return cached.aims
     largest_seen, line = largest(batches), measured.line
-    if line is not None and not memory.capacity.is_outweighed:
-        largest_seen = max(largest_seen or 1, line.max_batch_size)
+    if largest_seen is None or not memory.capacity.is_outweighed:
+        # A few batches of a revision may all be small. Until there are more, use the last revision's largest, or a measured one.
+        earlier = (None if cached is None else cached.largest, None if line is None else line.max_batch_size)
+        largest_seen = max(filter(None, (largest_seen, *earlier)), default=None)
     if cached is not None and is_same and cached.largest == largest_seen:
         aims = cached.aims
     else:

@@ -79,4 +79,6 @@ def _bound_reason(objectives: Objectives, name: LimitName, count: int) -> str:
     for window in objectives.windows:
         if getattr(window, side) == count != getattr(objectives, side):
             return f"the schedule {window.name} sets {'at least' if name == 'min' else 'at most'} {count}"
+    if name == "min" and count != objectives.low:
+        return _bound_reason(objectives, "max", count)  # the maximum is below the minimum, and wins
     return f"{name}Replicas is {count}"

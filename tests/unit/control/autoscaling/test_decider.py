@@ -611,3 +611,40 @@ def test_a_batch_gets_replicas_after_the_users_from_what_the_planner_knows() -> 
     assert f"{decision.desired} for users and 2 for batch inference (nightly: " in more.why
     assert [part.name for part in more.parts][-1] == "batch"
     assert BatchReplicas(model.deciding, lambda _: ()).with_batch_replicas(DIGITS, model_spec, decision) is decision
+
+
+def test_a_batch_gets_no_replicas_beyond_the_maximum_of_an_open_schedule() -> None:
+    model = Model(replicas=1, targets={"latency": "300ms"}, schedules=[OFFICE | {"minReplicas": 1, "maxReplicas": 2}])
+    adding = BatchReplicas(model.deciding, lambda _: (BatchDemand("nightly", rows_left=1e9, max_replicas=5),))
+    model_spec = model.world.specs[DIGITS]
+
+    before = adding.with_batch_replicas(DIGITS, model_spec, model.hear(60, arrived=20))
+    model.clock.now = 1200.0
+    opened = adding.with_batch_replicas(DIGITS, model_spec, model.hear(30, arrived=20))
+    assert (before.desired, opened.desired) == (6, 2)
+
+
+def revise(model: Model, revision: str, *, pods: bool) -> None:
+    """The model's Deployment has this revision, and its pods too if told so."""
+    template = {"metadata": {"labels": {REVISION_LABEL: revision}}, "spec": {"containers": []}}
+    deployment = labelled(kinds.DEPLOYMENT, "digits-a", "digits", spec={"replicas": 1, "template": template})
+    deployment["metadata"]["resourceVersion"] = revision
+    model.world.caches.children[kinds.DEPLOYMENT]._store(Key("team", "digits-a"), deployment)
+    for pod in model.world.caches.pods.find("team", "digits") if pods else ():
+        labels = pod["metadata"]["labels"] | {REVISION_LABEL: revision}
+        changed = pod | {"metadata": pod["metadata"] | {"labels": labels, "resourceVersion": revision}}
+        model.world.caches.pods._store(Key("team", pod["metadata"]["name"]), changed)
+
+
+def test_a_new_revision_keeps_the_largest_batch_until_its_own_pods_have_executed_batches() -> None:
+    model = Model(replicas=2, targets={"latency": "300ms"})
+    revise(model, "5d7c", pods=True)
+    before = model.hear(200, arrived=40)
+    # Pods of the new revision start, and those of the old one still serve.
+    revise(model, "9f00", pods=False)
+    starting = {model.hear(1, arrived=40).desired for _ in range(60)}
+    revise(model, "9f00", pods=True)
+    served = {model.hear(1, arrived=40).desired for _ in range(60)}
+
+    assert before.desired is not None
+    assert max(starting | served) <= before.desired
