@@ -153,10 +153,7 @@ class ObservationStore:
     def observe(
         self, namespace: str, name: str, now: float, *, window_s: float = MAX_BALANCER_AGE_S
     ) -> Observation | None:
-        """Return the observation of a model, with the samples of the last `window_s` seconds.
-
-        Return None if no agent has reported about the model.
-        """
+        """Return a model's observation with the samples of the last `window_s`; None if no agent has reported on it."""
         model = self._models.get((namespace, name))
         if model is None:
             return None
@@ -176,10 +173,7 @@ class ObservationStore:
         )
 
     def snapshot(self, namespace: str, name: str, now: float) -> ModelSnapshot | None:
-        """Return the present state of a model, without the copies that `observe` makes.
-
-        Return None if no agent has reported about the model.
-        """
+        """Return a model's present state without the copies that `observe` makes; None if no agent has reported on it."""
         model = self._models.get((namespace, name))
         if model is None:
             return None

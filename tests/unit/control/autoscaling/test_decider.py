@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from halcyon.api.documents.measured_capacity import KEY
+from halcyon.api.documents.model_overlay import Overlay
 from halcyon.api.spec.parse import parse
 from halcyon.control.autoscaling import decider
 from halcyon.control.autoscaling.batch_replicas import BatchReplicas
@@ -625,7 +626,7 @@ def test_a_batch_gets_no_replicas_beyond_the_maximum_of_an_open_schedule() -> No
 
 
 def revise(model: Model, revision: str, *, pods: bool) -> None:
-    """The model's Deployment has this revision, and its pods too if told so."""
+    """The model's Deployment has this revision, and its pods too if `pods` is true."""
     template = {"metadata": {"labels": {REVISION_LABEL: revision}}, "spec": {"containers": []}}
     deployment = labelled(kinds.DEPLOYMENT, "digits-a", "digits", spec={"replicas": 1, "template": template})
     deployment["metadata"]["resourceVersion"] = revision
@@ -648,3 +649,39 @@ def test_a_new_revision_keeps_the_largest_batch_until_its_own_pods_have_executed
 
     assert before.desired is not None
     assert max(starting | served) <= before.desired
+
+
+def executes(model: Model, revision: str, *, instances: int, max_batch: int) -> None:
+    """The record of a revision whose pods have this many instances and this batch size."""
+    overlay = Overlay("digits", max_batch_size=max_batch, instances=instances).to_json()
+    data = {
+        "format": 1, "key": revision, "template": {}, "model": "digits", "overlay": overlay, "snapshot": "",
+        "startupTimeoutSeconds": 600,
+    }  # fmt: skip
+    record = labelled(kinds.CONTROLLER_REVISION, f"digits-{revision}", "digits", data=data)
+    record["metadata"] |= {"resourceVersion": revision, "ownerReferences": [{"uid": "digits", "controller": True}]}
+    model.world.caches.children[kinds.CONTROLLER_REVISION]._store(Key("team", f"digits-{revision}"), record)
+
+
+def test_a_rolled_back_revision_keeps_its_instances_and_its_batch_size() -> None:
+    model = Model(replicas=2, targets={"latency": "300ms"})
+    executes(model, "5d7c", instances=1, max_batch=8)
+    revise(model, "5d7c", pods=True)
+    before = model.hear(200, arrived=120).desired
+    # The spec asks for four instances and larger batches; no pod gets ready with them, and the revision is rolled back.
+    requested = {"batching": {"maxBatchSize": 64}, "runtime": {"instancesPerGPU": 4, "gpu": {"count": 0}}}
+    scaling = {"minReplicas": 1, "maxReplicas": 10, "targets": {"latency": "300ms"}}
+    model.world.specs[DIGITS] = parse("digits", {"model": {"source": PVC}, "scaling": scaling} | requested)
+    executes(model, "9f00", instances=4, max_batch=64)
+    after = {model.hear(1, arrived=120).desired for _ in range(400)}
+
+    assert after == {before}
+    known = model.deciding.knowledge(DIGITS, model.world.specs[DIGITS])
+    assert known is not None
+    assert (known.objectives.instances, known.objectives.max_batch) == (1, 8)
+    # Once its pods are ready, the new revision counts.
+    revise(model, "9f00", pods=True)
+    model.hear(2, arrived=120)
+    known = model.deciding.knowledge(DIGITS, model.world.specs[DIGITS])
+    assert known is not None
+    assert (known.objectives.instances, known.objectives.max_batch) == (4, 64)
