@@ -333,6 +333,8 @@ def test_a_model_learnt_by_rules_does_not_go_to_zero_by_them() -> None:
         model.clock.now += 9
 
     assert decision.desired == 1
+    # spec.scaling.minReplicas is 0.
+    assert "; the minimum is 1; " in decision.why
 
 
 def test_the_rules_pace_is_not_the_planners_even_as_its_substitute() -> None:
