@@ -34,7 +34,7 @@ from halcyon.scaling.planner.capacity_source import CapacitySource, source
 from halcyon.scaling.planner.clock_shift import shifted
 from halcyon.scaling.planner.forecast.season_models import DAY
 from halcyon.scaling.planner.forecast.seasonality import History
-from halcyon.scaling.planner.objectives import largest, objectives, schedules, windows
+from halcyon.scaling.planner.objectives import Serving, largest, objectives, schedules, windows
 from halcyon.scaling.planner.outputs import Plan, PlannerMemory
 from halcyon.scaling.planner.plan import bounds, plan, replica_of
 from halcyon.scaling.planner.reading import Objectives, Reading
@@ -70,9 +70,8 @@ class _RulesDecision:
 
         It does if it is recent, wasn't caused by missing signals, and no other writer has changed the replicas since.
         """
-        if self.is_lost or now - self.at >= algorithm.SYNC_INTERVAL_S or self.decision.unknown:
-            return False
-        return current in {self.decision.current, self.decision.desired}
+        is_recent = not self.is_lost and now - self.at < algorithm.SYNC_INTERVAL_S
+        return is_recent and not self.decision.unknown and current in {self.decision.current, self.decision.desired}
 
     def resumed(self, current: int, behavior: Behavior | None) -> HpaMemory:
         """Return the rules' memory for the next decision. It includes this one as far as it was carried out."""
@@ -85,11 +84,9 @@ class _RulesDecision:
 class _CachedObjectives:
     """Scaling objectives of a model, and the inputs from which they were computed."""
 
-    spec: Spec
-    active: InForce | None
+    inputs: tuple[Spec, InForce | None, Measured, Serving | None]
     batches: Mapping[int, tuple[int, float]] | None
     largest: int | None
-    measured: Measured
     aims: Objectives
 
 
@@ -184,7 +181,8 @@ class Decider:
         if model is None or (memory := model.memory) is None or model.objectives is None:
             return None
         line, replica = memory.capacity.line, memory.evidence.replica()
-        aims = objectives(spec, largest_seen=model.objectives.largest)
+        served = model.objectives.aims
+        aims = replace(objectives(spec), max_batch=served.max_batch, instances=served.instances)
         if replica is None and line is not None:
             replica = replica_of(aims, line, model.rows)
         return None if replica is None else Known(aims, replica, memory.arrivals.spread.value, memory.headroom.value)
@@ -232,7 +230,8 @@ class Decider:
         result, reading = planner_input.result, planner_input.result.reading
         before = self._restored(key, at) if model.memory is None else model.memory
         active = _active_schedules(model, spec, at)
-        aims = _aims(model, spec, active, reading.batches, self._measured.of(key, spec), before)
+        inputs = spec, active, self._measured.of(key, spec), planner_input.serving
+        aims = _aims(model, inputs, reading.batches, before)
         planned = plan(at, aims, reading, before)
         model.memory, model.rows = planned.memory, reading.rows_per_request
         evidence = planned.memory.evidence
@@ -350,33 +349,34 @@ def _active_schedules(model: _Model, spec: Spec, at: float) -> InForce | None:
     return cached[1]
 
 
-def _aims(  # noqa: PLR0917  # all that objectives depend on
+def _aims(
     model: _Model,
-    spec: Spec,
-    active: InForce | None,
+    inputs: tuple[Spec, InForce | None, Measured, Serving | None],
     batches: Mapping[int, tuple[int, float]] | None,
-    measured: Measured,
     memory: PlannerMemory,
 ) -> Objectives:
     """Return the scaling objectives that apply now: the same object as before if no input has changed."""
-    cached = model.objectives
-    is_same = cached is not None and cached.spec is spec and cached.active is active and cached.measured is measured
+    cached, (spec, active, measured, serving) = model.objectives, inputs
+    is_same = cached is not None and all(before is now for before, now in zip(cached.inputs, inputs, strict=True))
     if cached is not None and is_same and cached.batches is batches:
         return cached.aims
     largest_seen, line = largest(batches), measured.line
-    if line is not None and not memory.capacity.is_outweighed:
-        largest_seen = max(largest_seen or 1, line.max_batch_size)
+    if largest_seen is None or not memory.capacity.is_outweighed:
+        # A few batches of a revision may all be small. Until there are more, use the last revision's largest, or a measured one.
+        earlier = (None if cached is None else cached.largest, None if line is None else line.max_batch_size)
+        largest_seen = max(filter(None, (largest_seen, *earlier)), default=None)
     if cached is not None and is_same and cached.largest == largest_seen:
         aims = cached.aims
     else:
         aims = objectives(
             spec,
+            serving=serving,
             largest_seen=largest_seen,
             windows=windows(active) if active else (),
             measured_batches=None if line is None else line.batch_times(),
             measured_answers=None if line is None else line.answers(),
         )
-    model.objectives = _CachedObjectives(spec, active, batches, largest_seen, measured, aims)
+    model.objectives = _CachedObjectives(inputs, batches, largest_seen, aims)
     return aims
 
 

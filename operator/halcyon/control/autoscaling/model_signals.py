@@ -25,6 +25,7 @@ from halcyon.scaling.frozen import immutable
 from halcyon.scaling.gpu_cost import ReportedWork
 from halcyon.scaling.hpa import metrics
 from halcyon.scaling.observations import Missing, Observation, Value, mean_batch
+from halcyon.scaling.planner.objectives import Serving
 from halcyon.scaling.policy.decision import Signal
 from halcyon.signals import gpu_work
 from halcyon.signals.clock import WallClock
@@ -49,6 +50,8 @@ class PlannerInput:
 
     result: ReadingResult
     signals: tuple[Signal, ...]
+    serving: Serving | None
+    """Batch size and instances of the ready pods; None if unknown."""
 
 
 @immutable(frozen=True, slots=True)
@@ -193,7 +196,7 @@ class ModelSignals:
             )
             signal = replace(self._signal("metric", target, metric), source=PROMETHEUS)
             shown = (*shown, replace(signal, shown=signal.value))
-        return PlannerInput(reading_result, shown)
+        return PlannerInput(reading_result, shown, facts.serving)
 
     def _metric(self, key: Key, spec: Spec) -> Value | Missing | None:
         """Return the result of the site's query that the spec names; None if the spec names no query."""

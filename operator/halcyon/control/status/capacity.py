@@ -86,10 +86,10 @@ def _figures(capacity: CapacitySource, measured: Measured) -> dict[str, Any]:
         if value is not None:
             fields[name] = _rounded(value)
     lines = []
-    instances, replica = measured.served.instances, capacity.replica
-    if capacity.line is not None and replica is not None and capacity.objectives is not None:
-        size = capacity.objectives.max_batch
-        lines = [_line(instances, 1000 * capacity.line.t0_s, 1000 * capacity.line.row_s, size)]
+    aims, replica = capacity.objectives, capacity.replica
+    instances = measured.served.instances if aims is None else aims.instances
+    if capacity.line is not None and replica is not None and aims is not None:
+        lines = [_line(instances, 1000 * capacity.line.t0_s, 1000 * capacity.line.row_s, aims.max_batch)]
     elif replica is not None:
         fields["requestsAtOnce"] = replica.instances
     for line in () if measured.document is None else measured.document.lines:

@@ -53,10 +53,10 @@ class RecommendationLimit:
     """Number of replicas after the limit was applied."""
 
     def describe(self) -> str:
-        """Describe the limit as a phrase, for example `maxReplicas is 8`."""
+        """Describe the limit as a phrase, for example `the maximum is 8`."""
         return {
-            "min": f"minReplicas is {self.count}",
-            "max": f"maxReplicas is {self.count}",
+            "min": f"the minimum is {self.count}",
+            "max": f"the maximum is {self.count}",
             "stabilisation": f"recent recommendations keep it at {self.count}",
             "pace": f"the scaling behavior allows {self.count}",
             "unknown": "while a signal is unknown, the replicas are not lowered, and without any signal they don't change",

@@ -279,9 +279,7 @@ def need_beyond_noise(at: Situation, need: int) -> int:
 
 
 def backlog(at: Situation, held: int) -> PlanPart | None:
-    """Return the part of the plan for the backlog.
-
-    Return None if no request waits long and the ready pods keep up with the arrivals.
+    """Return the part of the plan for the backlog; None if no request waits long and the ready pods keep up.
 
     `held` is the number of replicas kept for the load. Further replicas serve only the backlog. These further replicas
     are needed until the replicas kept for the load can clear the rest of the backlog in time.
@@ -367,9 +365,7 @@ def answers_limit(at: Situation, count: int) -> PlanLimit | None:
 
 
 def shared_limit(at: Situation, count: int) -> PlanLimit | None:
-    """Return a limit below `count` if the pods share a limit, so that more pods don't answer more.
-
-    Return None otherwise.
+    """Return a limit below `count` if the pods share a limit, so that more pods don't answer more; None otherwise.
 
     Once a shared limit is known, no replicas are added. Surplus replicas are released only after `_SURE_S` seconds.
     Until then, new pods may still prove that more pods answer more requests.

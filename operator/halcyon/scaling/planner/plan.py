@@ -50,8 +50,8 @@ _BLOCK_LIMITS_S = (1.0, 10.0)
 """Minimum and maximum length, in seconds, of the blocks of time in which the dispersion of arrivals is measured. Within
 these limits, the length is the latency objective."""
 _REFUTED = 1.2
-"""Ratio of a replica's learnt capacity to the capacity that `halcyon bench` measured, above which the measurement
-counts as wrong."""
+"""Ratio of a replica's learnt capacity to the one that `halcyon bench` measured. If it is higher, the measurement counts
+as wrong, and the replicas that were added because of it are released."""
 _BUSY_INTERVAL_S, _CALM_INTERVAL_S = 1.0, 2.0
 """Seconds until the next decision. The first value applies while pods start, requests are queued, or the replicas
 change. Otherwise the second value applies."""
@@ -253,7 +253,7 @@ def _hold_for_backlog(at: Situation, part: PlanPart | None) -> tuple[int, ScaleD
 
 
 def _keep(now: float, count: int, current: int, memory: PlannerMemory, *, why: str, limit: LimitName) -> Plan:
-    """Return a plan for `count` replicas with a single limit as the reason, and without the replicas of each part."""
+    """Return a plan that sets `count` replicas for one reason, because the replicas for the load were not computed."""
     return Plan(count, current, (), None, (PlanLimit(limit, count, why),), now + _BUSY_INTERVAL_S, memory)
 
 
@@ -298,10 +298,7 @@ def _learn_capacity(objectives: Objectives, reading: Reading, capacity: Capacity
 
 
 def _is_refuted(objectives: Objectives, before: PlannerMemory, capacity: Capacity, evidence: AnswerEvidence) -> bool:
-    """Return whether traffic has just shown that a replica's capacity is far above the result of `halcyon bench`.
-
-    If so, replicas that were needed only because of this result are released.
-    """
+    """Return whether traffic has just shown that a replica's capacity is far above the result of `halcyon bench`."""
     line = None if before.capacity is capacity else capacity.line
     if line is not None and before.capacity.measured_weight > 0 >= capacity.measured_weight:
         largest, seconds = max(before.capacity.measured)
@@ -364,10 +361,9 @@ def _postpone_idleness(now: float, reading: Reading, arrivals: ArrivalRate) -> A
 
 
 def _since(before: ArrivalRate, after: ArrivalRate) -> tuple[float, float, float] | None:
-    """Return the newest sample, compared with the one before it.
+    """Return the requests that the newest sample adds, as (its time, seconds since the previous sample, requests).
 
-    The result is (time of the newest sample, seconds since the previous sample, number of requests in between). Return
-    None if `after` has no newer sample than `before`.
+    Return None if `after` has no newer sample than `before`.
     """
     if not before.times or not after.times or after.times[-1] <= before.times[-1]:
         return None

@@ -97,11 +97,13 @@ def added(batches: Iterable[BatchDemand], supply: Supply, *, users: int, current
     for batch in wakers:
         most = batch.max_replicas
         if batch.deadline is not None:
-            left_s = batch.deadline - now - (0.0 if have else supply.start_s)
-            if left_s > 0:
+            left_s = batch.deadline - now
+            serves_s = left_s - (0.0 if have else supply.start_s)
+            if serves_s > 0:
                 # BatchInferences share evenly, so the total rate must be the rate of this one times their number.
                 rate = len(wakers) * batch.rows_left / left_s
-                adds, keeps = (_extra(rate * factor, spare, each) for factor in (MARGIN, KEPT_MARGIN))
+                mean = each * serves_s / left_s  # an added replica processes no rows until it is ready
+                adds, keeps = (_extra(rate * factor, spare, mean) for factor in (MARGIN, KEPT_MARGIN))
                 reason = f"{_rows(batch)} until the deadline need {rate:.4g} rows/s, and users leave {spare:.4g}"
             else:
                 adds, keeps = 0, have

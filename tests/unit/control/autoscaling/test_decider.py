@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from halcyon.api.documents.measured_capacity import KEY
+from halcyon.api.documents.model_overlay import Overlay
 from halcyon.api.spec.parse import parse
 from halcyon.control.autoscaling import decider
 from halcyon.control.autoscaling.batch_replicas import BatchReplicas
@@ -333,6 +334,8 @@ def test_a_model_learnt_by_rules_does_not_go_to_zero_by_them() -> None:
         model.clock.now += 9
 
     assert decision.desired == 1
+    # spec.scaling.minReplicas is 0.
+    assert "; the minimum is 1; " in decision.why
 
 
 def test_the_rules_pace_is_not_the_planners_even_as_its_substitute() -> None:
@@ -685,3 +688,65 @@ def test_learnt_memory_is_not_for_a_new_model_of_the_same_name() -> None:
     assert memories.take(DIGITS, "another uid", EPOCH) == PlannerMemory()
     memories.keep(DIGITS, "digits", memory)
     assert memories.take(DIGITS, "digits", EPOCH).capacity.line == memory.capacity.line
+
+
+def revise(model: Model, revision: str, *, pods: bool) -> None:
+    """The model's Deployment has this revision, and its pods too if `pods` is true."""
+    template = {"metadata": {"labels": {REVISION_LABEL: revision}}, "spec": {"containers": []}}
+    deployment = labelled(kinds.DEPLOYMENT, "digits-a", "digits", spec={"replicas": 1, "template": template})
+    deployment["metadata"]["resourceVersion"] = revision
+    model.world.caches.children[kinds.DEPLOYMENT]._store(Key("team", "digits-a"), deployment)
+    for pod in model.world.caches.pods.find("team", "digits") if pods else ():
+        labels = pod["metadata"]["labels"] | {REVISION_LABEL: revision}
+        changed = pod | {"metadata": pod["metadata"] | {"labels": labels, "resourceVersion": revision}}
+        model.world.caches.pods._store(Key("team", pod["metadata"]["name"]), changed)
+
+
+def test_a_new_revision_keeps_the_largest_batch_until_its_own_pods_have_executed_batches() -> None:
+    model = Model(replicas=2, targets={"latency": "300ms"})
+    revise(model, "5d7c", pods=True)
+    before = model.hear(200, arrived=40)
+    # Pods of the new revision start, and those of the old one still serve.
+    revise(model, "9f00", pods=False)
+    starting = {model.hear(1, arrived=40).desired for _ in range(60)}
+    revise(model, "9f00", pods=True)
+    served = {model.hear(1, arrived=40).desired for _ in range(60)}
+
+    assert before.desired is not None
+    assert max(starting | served) <= before.desired
+
+
+def executes(model: Model, revision: str, *, instances: int, max_batch: int) -> None:
+    """The record of a revision whose pods have this many instances and this batch size."""
+    overlay = Overlay("digits", max_batch_size=max_batch, instances=instances).to_json()
+    data = {
+        "format": 1, "key": revision, "template": {}, "model": "digits", "overlay": overlay, "snapshot": "",
+        "startupTimeoutSeconds": 600,
+    }  # fmt: skip
+    record = labelled(kinds.CONTROLLER_REVISION, f"digits-{revision}", "digits", data=data)
+    record["metadata"] |= {"resourceVersion": revision, "ownerReferences": [{"uid": "digits", "controller": True}]}
+    model.world.caches.children[kinds.CONTROLLER_REVISION]._store(Key("team", f"digits-{revision}"), record)
+
+
+def test_a_rolled_back_revision_keeps_its_instances_and_its_batch_size() -> None:
+    model = Model(replicas=2, targets={"latency": "300ms"})
+    executes(model, "5d7c", instances=1, max_batch=8)
+    revise(model, "5d7c", pods=True)
+    before = model.hear(200, arrived=120).desired
+    # The spec asks for four instances and larger batches; no pod gets ready with them, and the revision is rolled back.
+    requested = {"batching": {"maxBatchSize": 64}, "runtime": {"instancesPerGPU": 4, "gpu": {"count": 0}}}
+    scaling = {"minReplicas": 1, "maxReplicas": 10, "targets": {"latency": "300ms"}}
+    model.world.specs[DIGITS] = parse("digits", {"model": {"source": PVC}, "scaling": scaling} | requested)
+    executes(model, "9f00", instances=4, max_batch=64)
+    after = {model.hear(1, arrived=120).desired for _ in range(400)}
+
+    assert after == {before}
+    known = model.deciding.knowledge(DIGITS, model.world.specs[DIGITS])
+    assert known is not None
+    assert (known.objectives.instances, known.objectives.max_batch) == (1, 8)
+    # Once its pods are ready, the new revision counts.
+    revise(model, "9f00", pods=True)
+    model.hear(2, arrived=120)
+    known = model.deciding.knowledge(DIGITS, model.world.specs[DIGITS])
+    assert known is not None
+    assert (known.objectives.instances, known.objectives.max_batch) == (4, 64)

@@ -289,7 +289,7 @@ def test_signals_that_went_missing_stay_missing_when_the_reports_expire(
             for _ in range(int(EXPIRE_TIMEOUT_S) // 10 + 6):
                 world.speak(Key("team", "other"))
                 await asyncio.sleep(10)
-            assert not world.hub.has_model(*key)
+            assert key not in {*world.hub.models()}
             now, published = world.scaler.models[key].decision, world.scaler.published(key).decision
             assert now is not None
             assert now.has_reports

@@ -23,8 +23,10 @@ from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.metricsapi.api_service import ExternalMetricsApi
 from halcyon.scaling.gpu_cost import Cost
+from halcyon.scaling.planner.capacity.queueing import Replica, ServiceLine
 from halcyon.scaling.planner.capacity_source import CapacitySource
 from halcyon.scaling.planner.outputs import PlanPart
+from halcyon.scaling.planner.reading import Objectives
 from halcyon.scaling.policy.decision import Change, Decision, Signal
 from tests.drawn import draws
 from tests.strategies import documents
@@ -886,6 +888,18 @@ def test_a_cost_is_shown_without_an_exponent(cost: float, shown: str) -> None:
     costs = PublishedCosts(Cost(1, 4.0, cost, None, None, None, None), "EUR")
 
     assert of(deployed(costs=costs))["cost"]["perThousandInferences"] == shown
+
+
+def test_the_line_of_a_capacity_has_the_instances_that_the_planner_uses() -> None:
+    line = ServiceLine(0.08, 0.006)
+    aims = Objectives(low=1, high=4, max_batch=8, instances=1)
+    capacity = CapacitySource("BatchStatistics", 62.5, "by batches", None, Replica(line, 8), line, aims)
+    # The spec has four instances, and its revision was rolled back.
+    requested = Measured(Served("digits-5d7c", "localhost/tritonserver:24.10", "", 4))
+    now = deployed(SCALING, scaling=decided(replace(DECIDED, capacity=capacity)), measured=requested)
+    assert of(now)["capacity"]["lines"] == [
+        {"instances": 1, "constantMilliseconds": "80", "perRowMilliseconds": "6", "maxBatchSize": 8}
+    ]
 
 
 def test_an_ignored_capacity_is_shown_with_its_reason() -> None:
