@@ -55,7 +55,7 @@ class BatchSite:
     """NAMESPACE/NAME of the Lease of this Halcyon release. The batches of models that another release manages are left
     to it."""
     cpu_limit: str = ""
-    """CPU limit of runners, or the CPU that they request if that is more; empty if they have none."""
+    """CPU limit of runners; empty if they have none. A runner that requests more CPU gets its request as the limit."""
 
 
 @dataclass(frozen=True)

@@ -78,8 +78,8 @@ def plan(
         site: settings of the installation.
         slots: slots in use.
         start_s: last measured start duration of a pod, in seconds; None if unknown.
-        lower_class: settings for the lower class of requests, which are those of BatchInferences. None if no
-            BatchInference of the model runs.
+        lower_class: capacity for the lower class of requests, those of BatchInferences; `"None"` if no BatchInference
+            of the model runs.
     """
     queue_ms, hold_ms = defaults.queue_timeout_ms(spec), defaults.hold_timeout_ms(spec, start_s)
     most = defaults.most_replicas(spec)

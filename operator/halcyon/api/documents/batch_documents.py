@@ -20,6 +20,8 @@ PORT: Final = 8080
 PATH: Final = "/progress"
 FAILED: Final = 2
 """Exit status of a runner that needs a change by the user. After other nonzero ones, a new runner continues the work."""
+MAX_REQUEST_ROWS: Final = 4096
+"""Maximum number of rows in a request of batch inference."""
 MAX_BYTES: Final = 4096
 """Maximum size of a progress document, in bytes. It is the maximum size of a termination message."""
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from halcyon.api.conditions import Reason
 from halcyon.api.documents.measured_capacity import MeasuredCapacity, MeasuredLine, Served
+from halcyon.api.spec.defaults import ResolvedTargets
 from halcyon.api.status import Status
 from halcyon.control.desired.plan import make
 from halcyon.control.state.scope import Measured, PublishedScaling, Scope, Signals, SourceState
@@ -22,6 +23,9 @@ from halcyon.control.status import status
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.metricsapi.api_service import ExternalMetricsApi
+from halcyon.scaling.hpa.algorithm import signal_proposals
+from halcyon.scaling.hpa.metrics import RulesReading
+from halcyon.scaling.observations import Value
 from halcyon.scaling.planner.capacity_source import CapacitySource
 from halcyon.scaling.planner.outputs import PlanPart
 from halcyon.scaling.policy.decision import Change, Decision, Signal
@@ -914,6 +918,25 @@ def test_a_decision_is_shown_with_its_parts_limits_and_predecessors() -> None:
     assert scaling["parts"][1] == {"name": "backlog", "replicas": 1, "why": "3 waiting needs 1"}
     assert scaling["decisions"] == [{"time": NOW, "before": 1, "after": 2, "why": "it rose"}]
     assert scaling["decidedAt"] == NOW
+
+
+def test_a_decision_with_all_parts_fits_the_schema() -> None:
+    """The API server rejects the whole status if a single value exceeds the schema."""
+    names = ("rate", "trend", "season", "spike", "backlog", "queueDepth", "concurrency", "metric", "gpuUtilization", "batch")  # fmt: skip
+    verdict = replace(DECIDED, parts=tuple(PlanPart(name, 2, f"{name} needs 2") for name in names))
+    new_status = of(deployed(SCALING, scaling=decided(verdict)))
+    assert [part["name"] for part in new_status["scaling"]["parts"]] == [*names]
+    Status.model_validate_json(json.dumps(new_status), strict=True)
+
+
+def test_a_signal_that_requires_millions_of_replicas_fits_the_schema() -> None:
+    targets = ResolvedTargets(queue_depth=1, gpu_utilization=None, metric=1)
+    reading = RulesReading(AT, 1, Value(0.0, AT), None, metric=Value(8e9, AT))
+    proposals = signal_proposals(reading, targets)
+    assert [term.proposal for term in proposals] == [0, 2**31 - 1]
+    signal = replace(SIGNALS[0], name="metric", proposal=proposals[1].proposal)
+    verdict = replace(DECIDED, parts=(PlanPart("metric", 2**31 - 1, "m"),), signals=(signal,))
+    Status.model_validate_json(json.dumps(of(deployed(SCALING, scaling=decided(verdict)))), strict=True)
 
 
 def test_a_young_process_adds_nothing_about_an_unreported_model() -> None:
