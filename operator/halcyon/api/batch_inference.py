@@ -12,7 +12,6 @@ from pydantic import Field, StringConstraints, ValidationError
 
 from halcyon.api.batch_bucket import BatchCredentials, BucketUri, bucket_rules
 from halcyon.api.credentials import StoreEndpoint, StoreRegion
-from halcyon.api.documents.batch_documents import MAX_REQUEST_ROWS
 from halcyon.api.status import ConditionStatus
 from halcyon.api.types import (
     ApiModel,
@@ -136,7 +135,7 @@ class BatchInferenceSpec(ApiModel):
     rows without a result."""
     hooks: BatchHooks | None = None
     """Python functions that prepare the rows and process the outputs. Default: none."""
-    rows_per_request: Annotated[int, Field(ge=1, le=MAX_REQUEST_ROWS)] | None = None
+    rows_per_request: Annotated[int, Field(ge=1, le=4096)] | None = None
     """Number of rows in each request, 1 to 4096. Default: 1 if `gentle` is true or the model has no batches; otherwise
     the runner chooses a number from the execution times of the first requests."""
     max_failures: Annotated[int, Field(ge=0, le=10**9)] = 100

@@ -119,7 +119,7 @@ def hold_timeout_ms(spec: Spec, start_s: float | None) -> int:
 
 
 def longest_wait_ms(spec: Spec) -> int:
-    """Return the maximum time that any request waits in a balancer, in milliseconds, with the slowest pod start."""
+    """Return the maximum time that a request waits in a balancer, in milliseconds, if a pod starts as late as is allowed."""
     return hold_timeout_ms(spec, duration_s(spec.runtime.startup_timeout))
 
 
