@@ -1,8 +1,6 @@
 """Controller of BatchInferences, which creates, pauses and replaces their Jobs and writes their statuses.
 
-It runs in the leader.
-
-If a BatchInference is deleted, Kubernetes deletes its Job. The output that is already written is kept.
+It runs in the leader. If a BatchInference is deleted, Kubernetes deletes its Job. The output that is already written is kept.
 """
 
 from __future__ import annotations
@@ -288,9 +286,11 @@ class BatchController:
         progress = runner_pod.last_progress(pod) if host is None else await runner_pod.poll(session, host)
         if progress is not None:
             self._progress[key] = progress
-        job = self.jobs.get(Key(key.namespace, job_name(key.name))) or {}
-        started = epoch_seconds((job.get("status") or {}).get("startTime"))
-        if pod is None and started is not None and self.clock.wall() - started >= POD_TIMEOUT_S:
+        job = self.jobs.get(Key(key.namespace, job_name(key.name)))
+        started = epoch_seconds(((job or {}).get("status") or {}).get("startTime"))
+        if pod is None and job is not None and objects.is_suspended_by_others(job):
+            pending = f"Job {job_name(key.name)} is suspended by another controller, for example Kueue, or by a user"
+        elif pod is None and started is not None and self.clock.wall() - started >= POD_TIMEOUT_S:
             pending = runner_pod.missing(job_name(key.name), started)
         else:
             pending = runner_pod.pending(pod)
@@ -304,11 +304,13 @@ class BatchController:
         return Observed(is_failed=True, pending=runner_pod.pending(pod), progress=runner_pod.last_progress(pod))
 
     async def _suspend(self, job: Object | None, *, is_suspended: bool) -> None:
-        """Suspend or resume a Job, unless it has ended or is in this state already."""
+        """Suspend or resume a Job, unless it has ended or is in this state already. If others suspend it, don't resume it."""
         if job is None or final_conditions(job) or bool(job["spec"].get("suspend")) == is_suspended:
             return
-        meta = job["metadata"]
-        body = {"metadata": {"uid": meta["uid"]}, "spec": {"suspend": is_suspended}}
+        if objects.is_suspended_by_others(job):
+            return
+        meta, annotations = job["metadata"], {objects.SUSPENDED: str(is_suspended).lower()}
+        body = {"metadata": {"uid": meta["uid"], "annotations": annotations}, "spec": {"suspend": is_suspended}}
         await self.client.patch(JOB, meta["namespace"], meta["name"], body)
 
     async def _write(self, key: Key, batch: Object, spec: BatchInferenceSpec | None, state: Observed) -> float | None:

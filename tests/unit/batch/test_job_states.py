@@ -210,6 +210,25 @@ def test_a_final_failure_beside_a_sidecar_is_a_failed_batch() -> None:
     assert night.job is None, "halcyon batch resume makes another runner"
 
 
+def test_a_job_that_another_controller_suspends_is_not_resumed() -> None:
+    """Kueue suspends a Job until its queue has room, and again at once if others resume it."""
+    night = Night()
+    night.reconcile()
+    assert night.job is not None
+    night.job["spec"]["suspend"] = True
+    night.reconcile()
+    assert night.job["spec"]["suspend"] is True
+    assert night.condition("Complete")[1:] == (
+        "Pending",
+        "Job night-batch is suspended by another controller, for example Kueue, or by a user",
+    )
+    night.job["spec"]["suspend"] = False
+    for generation, suspend in ((2, True), (3, False)):
+        night.request(generation=generation, suspend=suspend)
+        night.reconcile()
+        assert night.job["spec"]["suspend"] is suspend, "Halcyon resumes what it has suspended"
+
+
 def test_another_service_account_makes_another_runner() -> None:
     night = Night(serviceAccountName="typo")
     night.reconcile()
