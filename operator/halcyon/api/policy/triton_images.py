@@ -68,7 +68,7 @@ def mismatches(spec: Spec, image: str) -> list[str]:
     if re.search(r"/tritonserver-cpu(?:[:@]|$)", image):
         if spec.runtime.gpus:
             texts.append(
-                f"spec.runtime.gpu reserves {spec.runtime.gpus} GPUs for each pod, but the image {image} is a CPU build and can't "
+                f"spec.runtime.gpu reserves {spec.runtime.gpus} GPU{'s' * (spec.runtime.gpus > 1)} for each pod, but the image {image} is a CPU build and can't "
                 f"use them; remove spec.runtime.gpu, or set spec.runtime.image, for example {EXAMPLE}"
             )
         if backend not in {None, "python"}:
