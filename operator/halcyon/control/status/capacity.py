@@ -110,4 +110,4 @@ def _line(instances: int, constant_ms: float, per_row_ms: float, largest: int) -
 
 
 def _rounded(value: float) -> str:
-    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
+    return f"{value:.3g}" if value < 999.5 else f"{value:.0f}"

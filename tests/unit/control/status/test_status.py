@@ -828,6 +828,7 @@ def test_the_informative_messages_of_an_hpa_are_shown(
     [
         (CapacitySource("BatchStatistics", 62.5, "8 requests in 0.128 s"), "62.5", None),
         (CapacitySource("TimeInPods", 2.0, "a pod answers 2 req/s", "AnswersDisagree"), "2", "AnswersDisagree"),
+        (CapacitySource("Answers", 999.7, "a pod answers 1000 req/s"), "1000", None),
         (CapacitySource("Answers", 12345.6, "they share a limit", "SharedLimit"), "12346", "SharedLimit"),
         (CapacitySource("Unknown", None, "no pod has been full", "AnswersDisagree"), None, "AnswersDisagree"),
     ],
