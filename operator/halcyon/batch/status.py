@@ -18,7 +18,7 @@ from typing import Any
 
 from halcyon.api.batch_inference import BatchConditionType as Type
 from halcyon.api.batch_inference import BatchInferenceSpec, BatchReason
-from halcyon.api.documents.batch_documents import BatchProgress
+from halcyon.api.documents.batch_documents import PORT, BatchProgress
 from halcyon.api.timestamps import epoch_seconds, rfc3339
 from halcyon.batch.job import ServedModel
 from halcyon.kube.event_recorder import NewEvent
@@ -177,7 +177,8 @@ def _complete(
     elif observed.pending:
         reason, text = BatchReason.PENDING, observed.pending
     elif progress is None:
-        reason, text = BatchReason.PENDING, "the runner is starting"
+        # It is starting, or a NetworkPolicy denies the operator's requests.
+        reason, text = BatchReason.PENDING, f"the runner has not answered the operator yet, at port {PORT} of its pod"
     elif progress.waiting:
         reason, text = BatchReason.WAITING, progress.waiting
     return Type.COMPLETE, "False", reason, text

@@ -66,6 +66,13 @@ def test_figures_of_a_running_batch_are_in_the_status() -> None:
     assert batch_status(Observed(progress=progress(rows_per_request=16384)))["rowsPerRequest"] == 16384
 
 
+def test_a_runner_that_has_not_answered_is_pending() -> None:
+    """It is starting, or a NetworkPolicy of the site denies the operator's requests as long as it runs."""
+    (complete,) = batch_status(Observed())["conditions"]
+    assert complete["reason"] == "Pending"
+    assert complete["message"] == "the runner has not answered the operator yet, at port 8080 of its pod"
+
+
 def test_rows_stay_known_while_a_new_runner_starts() -> None:
     before = batch_status(Observed(progress=progress()))
     after = batch_status(Observed(progress=BatchProgress(waiting="the input is being read")), before)
