@@ -149,15 +149,12 @@ class BatchController:
             except (errors.ApiError, errors.Unreachable) as error:
                 delay_s = self.queue.fail(key)
                 context = {"batch": str(key), "error": str(error), "retry_s": round(delay_s, 1)}
-                log.log(
-                    logging.INFO if isinstance(error, errors.Conflicted) else logging.WARNING,
-                    "batch failed",
-                    extra=context,
-                )
+                level = logging.INFO if isinstance(error, errors.Conflicted) else logging.WARNING
+                log.log(level, "reconcile of a BatchInference failed", extra=context)
             except Exception:
                 # An unforeseen object must not end the worker.
                 self.queue.fail(key)
-                log.exception("unexpected error with a batch", extra={"batch": str(key)})
+                log.exception("unexpected error in the reconcile of a BatchInference", extra={"batch": str(key)})
             else:
                 self.queue.succeed(key)
                 if requeue_s is not None:

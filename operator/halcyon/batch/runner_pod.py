@@ -50,6 +50,8 @@ def pending(pod: Object | None) -> str:
     status, name = pod["status"], pod["metadata"]["name"]
     if status["phase"] == "Failed" and status.get("message"):  # of the kubelet, for example about an eviction
         return f"{name} has ended: {status['message'].strip()}"
+    if status["phase"] == "Running" and any("running" in state for state in _states(pod, own=True)):
+        return ""  # whatever the containers of others do
     for state in _states(pod):
         waiting, ended = state.get("waiting") or {}, state.get("terminated") or {}
         if waiting.get("reason") == "ContainerCreating":

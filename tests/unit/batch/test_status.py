@@ -215,6 +215,15 @@ def test_a_pod_that_does_not_run_has_a_reason() -> None:
     assert creating.endswith("if this lasts, a Secret or ConfigMap may be missing; kubectl describe pod p-1")
 
 
+def test_an_ended_sidecar_of_others_does_not_end_the_runner() -> None:
+    running = pod("p-1", {"running": {}}, "Running")
+    sidecar = {"name": "logs", "state": {"terminated": {"exitCode": 1, "reason": "Error"}}}
+    running["status"]["containerStatuses"].append(sidecar)
+    assert pending(running) == ""
+    running["status"]["containerStatuses"][0]["state"] = {"waiting": {"reason": "CreateContainerError"}}
+    assert pending(running) == "p-1: CreateContainerError: no message"
+
+
 def test_a_pod_that_has_ended_shows_the_cause_that_is_known() -> None:
     evicted = pod("p-1", {"terminated": {"exitCode": 137, "reason": "Error"}}, "Failed")
     evicted["status"]["message"] = 'Usage of EmptyDir volume "tmp" exceeds the limit "1Gi". '
