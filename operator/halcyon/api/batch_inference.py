@@ -216,7 +216,7 @@ class BatchReason(StrEnum):
     RUNNING = "Running"
     """Rows of the data set are being computed."""
     PENDING = "Pending"
-    """The runner's pod is not running yet. The message has the cause."""
+    """The runner's pod is not running yet, or has not answered the operator yet. The message has the cause."""
     WAITING = "Waiting"
     """The runner is waiting, for example until a server is ready. The message has the last response of the model."""
     SUSPENDED = "Suspended"
