@@ -22,7 +22,7 @@ from halcyon.batch import job as objects
 from halcyon.batch import runner_pod, status
 from halcyon.batch.bucket_access import api_keys_refusal, refusal
 from halcyon.batch.job import LABEL, SPEC_ANNOTATION, BatchSite, ServedModel, job_name
-from halcyon.batch.running_batch import RunningBatch, final_conditions, remaining
+from halcyon.batch.running_batch import WITHOUT_RUNNER, RunningBatch, final_conditions, remaining
 from halcyon.batch.status import Observed, Obstacle
 from halcyon.kube import errors, kinds
 from halcyon.kube.client import Kube, Object
@@ -226,7 +226,7 @@ class BatchController:
         if isinstance(model, Obstacle):
             if has_failed:
                 return self._failed(key)
-            await self._suspend(present, is_suspended=spec.suspend)
+            await self._suspend(present, is_suspended=spec.suspend or model.reason in WITHOUT_RUNNER)
             return Observed(model, progress=self._progress.get(key))
         if not self.site.image:
             text = "no runner image is configured (operator option --bench-image); set the chart value images.bench.registry"

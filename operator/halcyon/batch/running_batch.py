@@ -8,10 +8,10 @@ from halcyon.api.batch_inference import BatchReason
 from halcyon.api.timestamps import epoch_seconds
 from halcyon.kube.kinds import Object
 
-_WITHOUT_RUNNER = frozenset(
+WITHOUT_RUNNER = frozenset(
     (BatchReason.MODEL_UNSUITABLE, BatchReason.POLICY_DENIED, BatchReason.RUNNER_UNKNOWN, BatchReason.NAME_CONFLICT)
 )
-"""Reasons of the condition Complete while no runner can run, although the model exists."""
+"""Reasons of the condition Complete while no runner may run, although the model exists."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,6 @@ def remaining(batch: Object) -> RunningBatch | None:
         rows_left=rows["total"] - rows["done"] - rows["failed"] if rows else None,
         deadline=epoch_seconds(spec.get("deadline")),
         max_replicas=spec.get("maxReplicas"),
-        may_wake=spec.get("atZero") == "Wake" and reasons.isdisjoint(_WITHOUT_RUNNER),
+        may_wake=spec.get("atZero") == "Wake" and reasons.isdisjoint(WITHOUT_RUNNER),
         gentle=bool(spec.get("gentle")),
     )

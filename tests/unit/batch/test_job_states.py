@@ -229,6 +229,24 @@ def test_a_job_that_another_controller_suspends_is_not_resumed() -> None:
         assert night.job["spec"]["suspend"] is suspend, "Halcyon resumes what it has suspended"
 
 
+@pytest.mark.parametrize("reason", ["ModelUnsuitable", "PolicyDenied"])
+def test_a_runner_that_may_no_longer_run_is_suspended(reason: str) -> None:
+    """Without balancers, its requests would compete with those of users; a denied Secret must not stay in use."""
+    night = Night(serviceAccountName="batches")
+    night.reconcile()
+    if reason == "ModelUnsuitable":
+        night.model = SERVED | {"spec": {"traffic": {"mode": "Direct"}}}
+    else:
+        night.controller.site = BatchSite("i")
+    night.reconcile()
+    assert night.condition("Complete")[1] == reason
+    assert night.job is not None
+    assert night.job["spec"]["suspend"] is True
+    night.model, night.controller.site = SERVED, SITE
+    night.reconcile()
+    assert night.job["spec"]["suspend"] is False
+
+
 def test_another_service_account_makes_another_runner() -> None:
     night = Night(serviceAccountName="typo")
     night.reconcile()
