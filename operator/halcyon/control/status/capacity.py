@@ -112,4 +112,4 @@ def _line(instances: int, constant_ms: float, per_row_ms: float, largest: int) -
 
 
 def _rounded(value: float) -> str:
-    return f"{Decimal(f'{value:.3g}'):f}" if value < 1000 else f"{value:.0f}"  # without an exponent
+    return f"{Decimal(f'{value:.3g}'):f}" if value < 999.5 else f"{value:.0f}"  # without an exponent

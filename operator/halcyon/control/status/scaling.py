@@ -24,8 +24,6 @@ from halcyon.scaling.policy.decision import Change, Decision, Signal, counted
 
 _LONG = 1024
 """Maximum length of a message in `status.scaling`, in characters, as set by the schema."""
-_MAX_PARTS = 8
-"""Maximum number of parts in `status.scaling`, as set by the schema. Those with the fewest replicas are left out."""
 
 
 # An operator that has just started and has no report about the model yet keeps the previous condition. Otherwise:
@@ -171,9 +169,7 @@ def make(scope: Scope, plan: ReconcilePlan) -> dict[str, Any]:
         if decision.limited_by:
             scaling["limitedBy"] = list(dict.fromkeys(decision.limited_by))
         if decision.parts:
-            most = sorted(decision.parts, key=lambda part: part.replicas)[-_MAX_PARTS:]
-            parts = (part for part in decision.parts if part in most)
-            scaling["parts"] = [{"name": p.name, "replicas": p.replicas, "why": p.why[:_LONG]} for p in parts]
+            scaling["parts"] = [{"name": p.name, "replicas": p.replicas, "why": p.why[:_LONG]} for p in decision.parts]
         if decision.signals:
             scaling["signals"] = [_signal(s) for s in decision.signals]
     if decision is not None and decision.desired is not None:

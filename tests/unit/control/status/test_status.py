@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from halcyon.api.conditions import Reason
 from halcyon.api.documents.measured_capacity import MeasuredCapacity, MeasuredLine, Served
+from halcyon.api.spec.defaults import ResolvedTargets
 from halcyon.api.status import Status
 from halcyon.control.desired.plan import make
 from halcyon.control.state.scope import Measured, PublishedCosts, PublishedScaling, Scope, Signals, SourceState
@@ -23,6 +24,9 @@ from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.metricsapi.api_service import ExternalMetricsApi
 from halcyon.scaling.gpu_cost import Cost
+from halcyon.scaling.hpa.algorithm import signal_proposals
+from halcyon.scaling.hpa.metrics import RulesReading
+from halcyon.scaling.observations import Value
 from halcyon.scaling.planner.capacity.queueing import Replica, ServiceLine
 from halcyon.scaling.planner.capacity_source import CapacitySource
 from halcyon.scaling.planner.outputs import PlanPart
@@ -827,6 +831,7 @@ def test_the_informative_messages_of_an_hpa_are_shown(
     [
         (CapacitySource("BatchStatistics", 62.5, "8 requests in 0.128 s"), "62.5", None),
         (CapacitySource("TimeInPods", 2.0, "a pod answers 2 req/s", "AnswersDisagree"), "2", "AnswersDisagree"),
+        (CapacitySource("Answers", 999.7, "a pod answers 1000 req/s"), "1000", None),
         (CapacitySource("Answers", 12345.6, "they share a limit", "SharedLimit"), "12346", "SharedLimit"),
         (CapacitySource("Answers", 999.7, "they share a limit", "SharedLimit"), "1000", "SharedLimit"),
         (CapacitySource("TimeInPods", 0.0000333, "a pod answers slowly"), "0.0000333", None),
@@ -950,14 +955,22 @@ def test_a_decision_is_shown_with_its_parts_limits_and_predecessors() -> None:
 
 
 def test_a_decision_with_all_parts_fits_the_schema() -> None:
-    names = ("rate", "trend", "gpuUtilization", "concurrency", "metric", "queueDepth", "spike", "season", "backlog")
-    parts = [PlanPart(name, 20 - number, f"needs {20 - number}") for number, name in enumerate(names)]
-    verdict = replace(DECIDED, parts=(*parts, PlanPart("batch", 30, "needs 30")))
-    shown = Status.model_validate(of(deployed(SCALING, scaling=decided(verdict)))).scaling
+    """The API server rejects the whole status if a single value exceeds the schema."""
+    names = ("rate", "trend", "season", "spike", "backlog", "queueDepth", "concurrency", "metric", "gpuUtilization", "batch")  # fmt: skip
+    verdict = replace(DECIDED, parts=tuple(PlanPart(name, 2, f"{name} needs 2") for name in names))
+    new_status = of(deployed(SCALING, scaling=decided(verdict)))
+    assert [part["name"] for part in new_status["scaling"]["parts"]] == [*names]
+    Status.model_validate_json(json.dumps(new_status), strict=True)
 
-    assert shown is not None
-    assert shown.parts is not None
-    assert [part.name for part in shown.parts] == [*names[:7], "batch"]
+
+def test_a_signal_that_requires_millions_of_replicas_fits_the_schema() -> None:
+    targets = ResolvedTargets(queue_depth=1, gpu_utilization=None, metric=1)
+    reading = RulesReading(AT, 1, Value(0.0, AT), None, metric=Value(8e9, AT))
+    proposals = signal_proposals(reading, targets)
+    assert [term.proposal for term in proposals] == [0, 2**31 - 1]
+    signal = replace(SIGNALS[0], name="metric", proposal=proposals[1].proposal)
+    verdict = replace(DECIDED, parts=(PlanPart("metric", 2**31 - 1, "m"),), signals=(signal,))
+    Status.model_validate_json(json.dumps(of(deployed(SCALING, scaling=decided(verdict)))), strict=True)
 
 
 def test_a_young_process_adds_nothing_about_an_unreported_model() -> None:
