@@ -81,7 +81,12 @@ def run(
     ) as beside:
         if request.place.live:
             live_event.record(cluster, model, began=True)
-        result = beside.run(network_policy=placement.network_policy)
+        try:
+            result = beside.run(network_policy=placement.network_policy)
+        except BaseException as error:
+            if request.place.live:
+                live_event.record(cluster, model, began=False, ended=str(error) or "it was interrupted")
+            raise
     document = placed_document.placed(
         cluster,
         result,
