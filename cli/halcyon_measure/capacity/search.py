@@ -155,7 +155,7 @@ class Search:
     def after(self, step: Step, observed: Observed) -> Search:
         """Return the search after the run `step`, with its result added."""
         law, long_run = self.law, self.long_run
-        if not self.is_known and not self.judged:
+        if not self.is_known and not self.judged and np.isfinite(observed.latency).any():
             law = law_fit.best(law_fit.candidates(self.facts), observed.due, observed.latency)
             long_run = long_run if law == self.law else _long_run(law, self.goal)
         late = None
