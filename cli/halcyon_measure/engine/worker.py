@@ -162,6 +162,8 @@ class Worker:
             return
         in_flight = max(job.part(scenario.max_in_flight), 1)
         warm_up = asyncio.create_task(self._warm_up(sender, in_flight))
+        # An error of a user function ends the warm-up, and then no measured part is awaited.
+        warm_up.add_done_callback(lambda _: self._measured.set() if self._stop.is_set() else None)
         await self._measured.wait()
         start = self._recorder.measured_from
         await self._until(start)

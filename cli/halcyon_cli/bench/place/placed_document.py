@@ -53,7 +53,8 @@ def placed(
         gpu_product=gpu_product(cluster, result.servers),
         limits=limits,
         routing="direct" if measured.is_direct or kind == "trial" else "balancer",
-        replicas=len(result.servers),
+        # The autoscaler may have added pods to a served model since.
+        replicas=(result.ready if kind == "live" else 0) or len(result.servers),
         client_node=fields.text(fields.mapping(result.client.get("spec")).get("nodeName")),
         client_limits=_limits_of(fields.mappings(fields.mapping(result.client.get("spec")).get("containers"))),
         arguments=arguments,
