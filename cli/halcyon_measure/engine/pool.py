@@ -38,7 +38,8 @@ _LEAD_S = 0.25
 """Time in seconds between sending a command and the moment at which it takes effect, so that all processes have
 received it by then."""
 _READY_S = 60.0
-_END_S = 10.0
+_END_S = 120.0
+"""Maximum time in seconds for which a process writes its requests at the end. `FOLD_ABOVE` of them take half a minute."""
 _ERROR_LINES = 6
 
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import fields
 from pathlib import Path
+from time import process_time
 
+import numpy as np
 import pytest
 
+from halcyon_measure.engine import pool
+from halcyon_measure.engine.job import FOLD_ABOVE
 from halcyon_measure.engine.pool import measured_s, processes_for
 from halcyon_measure.results.columns import Columns
 from halcyon_measure.results.folded import Folded
@@ -75,3 +79,11 @@ def test_a_load_interrupted_before_its_first_request_has_a_length() -> None:
 )
 def test_processes_of_a_load_suffice_for_its_highest_rate(scenario: Scenario, processes: int) -> None:
     assert processes_for(scenario, cores=8) == processes
+
+
+def test_process_has_time_to_write_all_its_requests(tmp_path: Path) -> None:
+    draws = np.random.default_rng(1)
+    requests = Columns.of(draws.random((40_000, len(fields(Columns)))))  # type: ignore[arg-type]  # rows of an array
+    began = process_time()
+    requests.save(tmp_path / "0.npz", messages=[], pods=[])
+    assert FOLD_ABOVE / len(requests) * (process_time() - began) < pool._END_S
