@@ -36,9 +36,10 @@ _CORRECTION_ERROR = 0.25
 _MIN_MARGIN, _MAX_MARGIN = 0.006, 0.025
 _MAX_STEP = 0.25
 _MAX_CAUTION = 0.025
-"""Share below the estimated rate up to which a confirmed rate ends the search."""
+"""Maximum share by which a confirmed rate may be below the estimated rate and still end the search."""
 _MAX_SHORTFALL = 0.03
-"""Share below the estimated rate up to which a confirmed rate is the answer; otherwise the estimated rate is."""
+"""Maximum share by which a confirmed rate may be below the estimated rate and still be the result. If it is lower, the
+estimated rate is the result."""
 _EARLY_CONFIDENCE = 0.998
 """Confidence with which a run ends early. It is high, because the test is repeated every second."""
 _EARLY_BLOCKS = 7

@@ -43,10 +43,12 @@ NEEDED: tuple[tuple[str, Kind, str], ...] = (
 
 @dataclass(frozen=True)
 class Purpose:
-    """The purpose of pods, with a remedy if there is no capacity for them, for messages."""
+    """The purpose of planned pods, for messages about missing capacity."""
 
     subject: str
+    """What needs the pods, for example `a canary`."""
     remedy: str
+    """Last part of the message: what else the user can do."""
 
 
 MEASUREMENT = Purpose("the measurement", "or measure the served one with --live")

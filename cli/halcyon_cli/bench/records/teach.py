@@ -26,8 +26,8 @@ _CONTRADICTED = 2.0
 """Ratio of the rate that batch times predict to the measured saturation rate, above which the batch times are not
 used."""
 _REACHED = 1.3
-"""Ratio of the predicted to the measured saturation rate, up to which batches of the configured size count as
-reached."""
+"""Maximum ratio of two saturation rates: that which batches of the configured size would give, and the measured one. Up
+to it, the server is taken to execute batches of this size. Above it, the largest executed size is taught."""
 _ATTEMPTS = 5
 _MIN_MS = 0.001
 
@@ -213,7 +213,7 @@ def write(cluster: ObjectWriter, model: Json, document: MeasuredCapacity) -> Non
 
 def _is_of_model(config_map: Json, model: Json) -> bool:
     labels = fields.mapping(fields.mapping(config_map.get("metadata")).get("labels"))
-    return labels.get(names.OWNER_LABEL) == model["metadata"]["name"]
+    return str(labels.get(names.OWNER_LABEL)) == str(model["metadata"]["name"])
 
 
 def sentence(model: Json, document: MeasuredCapacity) -> str:
