@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from dataclasses import fields
 from pathlib import Path
 from time import process_time
@@ -87,3 +89,14 @@ def test_process_has_time_to_write_all_its_requests(tmp_path: Path) -> None:
     began = process_time()
     requests.save(tmp_path / "0.npz", messages=[], pods=[])
     assert FOLD_ABOVE / len(requests) * (process_time() - began) < pool._END_S
+
+
+@pytest.mark.parametrize(("hard", "limit"), [(2048, 2048), (20_000, 8192)])
+def test_process_may_open_a_connection_for_each_request_in_flight(hard: int, limit: int) -> None:
+    program = (
+        f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (256, {hard}))\n"
+        "from halcyon_measure.engine import worker; worker.raise_file_limit()\n"
+        "print(*resource.getrlimit(resource.RLIMIT_NOFILE))"
+    )
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert output.split() == [str(limit), str(hard)]
