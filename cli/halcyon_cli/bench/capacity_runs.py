@@ -132,7 +132,9 @@ class _Runner:
             self._reason = _INTERRUPTED if self.is_interrupted() else f"one caller got no answer: {_cause(single)}"
             return
         if section.is_objective_below_execution(single, self._goal):
-            self._reason = f"it is below one execution: S(1), the mean latency of one caller, is {mean:.3g} ms"
+            self._reason = (
+                f"the objective is below one execution: S(1), the mean latency of one caller, is {mean:.3g} ms"
+            )
             return
         yield 1
         saturation = self._saturate(single, mean / 1000)

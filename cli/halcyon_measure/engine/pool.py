@@ -252,7 +252,7 @@ class Pool:
         try:
             index, event = self._events.get(timeout=timeout_s)
         except queue.Empty:
-            raise SilenceError(f"a process of the load has sent no event for {timeout_s:.0f} s") from None
+            raise SilenceError(f"a process that sends the load has not responded for {timeout_s:.0f} s") from None
         if event["event"] == "error":
             kind = getattr(errors, str(event["error"]), errors.MeasureError)
             raise kind(event["message"])

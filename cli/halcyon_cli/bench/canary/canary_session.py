@@ -329,7 +329,7 @@ def _outcome(model: Json, course: CanaryCourse, *, was_compared: bool) -> Canary
             reason = (
                 "a person promoted the canary"
                 if canary_course.is_promoted_by_hand(model, course.revision)
-                else "the analysis found the canary as good in failures and waiting, and the gain was measured"
+                else "the analysis found the canary as good as before in failures and waiting, and its gain was measured"
             )
             return CanaryOutcome(end="promoted", why=reason, revision=course.revision)
         case _:

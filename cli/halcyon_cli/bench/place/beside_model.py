@@ -285,7 +285,7 @@ class BesideModel:
         descriptions = (
             " ".join(filter(None, (pod_stage.state, pod_stage.reason, pod_stage.message))) for pod_stage in stages
         )
-        return "; ".join(dict.fromkeys(descriptions)) or "no pod was made"
+        return "; ".join(dict.fromkeys(descriptions)) or "no pod was created"
 
     def _wait_for_start(self) -> Json:
         """Wait until the client's container is running or has ended, and return the client's pod."""
