@@ -91,6 +91,7 @@ def random_payloads(
         model_input for model_input in inputs if not model_input.is_optional or model_input.name in shapes
     ] or inputs
     payloads: list[Payload] = []
+    total = 0
     for count in sizes:
         tensor_shapes = {model_input.name: _shape(model_input, count, inputs, shapes) for model_input in sent}
         _check_size(sent, tensor_shapes)
@@ -100,8 +101,11 @@ def random_payloads(
                 count,
             )
         )
-        if sum(payload.size for payload in payloads) > MAX_BYTES // 2:
-            break
+        total += payloads[-1].size
+        if total > MAX_BYTES // 2:
+            # Only whole rounds, if there is one: some numbers of rows would be missing.
+            span = rows.most - rows.least + 1
+            return payloads[: len(payloads) // span * span] or payloads
     return payloads
 
 
@@ -154,11 +158,11 @@ def rows_of(arrays: Mapping[str, Array], inputs: Sequence[ModelInput]) -> int:
 
 
 def _sizes(rows: Rows, rng: np.random.Generator, count: int) -> list[int]:
-    """Return the number of rows of about `count` payloads, in random order."""
+    """Return the number of rows of about `count` payloads: rounds with each number once, in random order."""
     span = rows.most - rows.least + 1
     # Only whole rounds: otherwise some sizes would be sent more often than others.
-    sizes = [rows.least + n % span for n in range(max(count // span, 1) * span)]
-    return [sizes[int(n)] for n in rng.permutation(len(sizes))]
+    order = rng.permutation(max(count // span, 1) * span).tolist()
+    return [rows.least + n % span for n in sorted(order, key=lambda n: n // span)]
 
 
 def _check_rows(inputs: Sequence[ModelInput], rows: Rows) -> None:

@@ -201,3 +201,9 @@ def test_counted_requests_have_the_rows_of_their_files() -> None:
     measurement = Measurement(target=to, scenario=Scenario(), payload=payload)
     assert measurement._rows(run) == "8"
     assert measurement._rows(replace(run, columns=Columns.of([]), folded=counts)) == "8"
+
+
+def test_each_number_of_rows_of_large_inputs_is_as_frequent() -> None:
+    large = ModelInput("x", "UINT8", (-1, 2_500_000))
+    payloads = random_payloads([large], rows=Rows.parse("1..8"), shapes={}, seed=1)
+    assert Counter(payload.rows for payload in payloads) == dict.fromkeys(range(1, 9), 1)
