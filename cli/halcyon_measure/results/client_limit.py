@@ -19,7 +19,8 @@ PREPARING = 0.9
 WAITING = 0.2
 """Share of the time for which a process waits for a core, at which cores count as the limit of the client."""
 _SHORT_WAIT = 0.1
-"""Ratio of the time in which a process waits for a core to its CPU time, below which waiting can't explain late sending."""
+"""Minimum ratio of the time for which a process waits for a core to its CPU time at which missing cores, and not its own
+CPU, count as the limit."""
 LATE_S = 0.002
 """Maximum delay in seconds between the due time of a request and its sending that doesn't count as late."""
 
