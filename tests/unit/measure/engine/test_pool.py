@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from time import process_time
 
@@ -100,3 +100,15 @@ def test_process_may_open_a_connection_for_each_request_in_flight(hard: int, lim
     )
     output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert output.split() == [str(limit), str(hard)]
+
+
+def test_rate_of_slow_callers_without_a_warm_up_is_that_of_their_answers() -> None:
+    callers = Scenario(kind="blocking", duration_s=10)
+    requests = columns([0.0, 7.0], 7.0)
+    assert measured_s(callers, requests, None, stopped_s=None, has_warm_up=False) == 14
+    assert measured_s(callers, requests, None, stopped_s=None) == 10
+    assert measured_s(callers, columns([0.0, 1.0], 0.5), None, stopped_s=None, has_warm_up=False) == 10
+    # One of many callers whose last request takes long changes the length little.
+    many = columns([n / 10 for n in range(100)] * 32, 0.1)
+    slow = Columns.merged([many, columns([9.9], 30.0)])
+    assert measured_s(replace(callers, callers=32), slow, None, stopped_s=None, has_warm_up=False) < 11
