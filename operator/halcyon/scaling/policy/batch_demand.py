@@ -127,7 +127,7 @@ def with_batches(decision: Decision, batches: Iterable[BatchDemand], supply: Sup
     The decision is unchanged if there is nothing to add, another controller sets the replicas, or the users' load is
     unknown.
     """
-    if decision.desired is None or decision.unknown:
+    if decision.desired is None or decision.unknown or "unknown" in decision.limited_by:
         return decision
     users = decision.desired
     more = added(batches, supply, users=users, current=decision.current, high=high, now=decision.at)

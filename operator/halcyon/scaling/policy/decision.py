@@ -7,6 +7,7 @@ a decision is made (`planner`, `hpa`), and how it is written to the status (`con
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Literal
@@ -30,6 +31,8 @@ _MIN_CHANGES = {"requestRate": 0.2, "queueDepth": 2.0, "concurrency": 2.0, "metr
 The relative minimum must be exceeded as well."""
 _MIN_RATE = 0.01
 """Minimum change of a replica's capacity, in requests per second, before the capacity is published again."""
+_NUMBER = re.compile(r"(?<![\w-])\d+(?:\.\d+)?(?![\w-])")
+"""Pattern of a number in a reason. Digits in the name of a pod are no number."""
 MIN_DECISION_INTERVAL_S = 0.9
 """Minimum seconds between two decisions for one model. Agents report once a second, and immediately if the load
 surges."""
@@ -132,9 +135,10 @@ class Change:
 def of_plan(plan: Plan, *, at: float, signals: tuple[Signal, ...], capacity: CapacitySource | None = None) -> Decision:
     """Build the decision from the plan that the planner has made."""
     proposals: dict[str, int] = {term.name: term.replicas for term in plan.parts}
+    queue = [proposals[name] for name in ("backlog", "queueDepth") if name in proposals]
     by_signal = {
         "requestRate": proposals.get("rate"),
-        "queueDepth": proposals.get("backlog", proposals.get("queueDepth")),
+        "queueDepth": max(queue, default=None),
         "concurrency": proposals.get("concurrency"),
         "metric": proposals.get("metric"),
         "gpuUtilization": proposals.get("gpuUtilization"),
@@ -206,6 +210,8 @@ def of_hpa(
     The decision contains the signals and their proposals, but no desired replicas.
     """
     proposals: dict[str, int | None] = {term.name: term.proposal for term in parts}
+    # Like the rules, an HPA uses the other signals if they propose no fewer replicas than there are.
+    holds = max([count for count in proposals.values() if count is not None], default=-1) < current
     return Decision(
         at=at,
         policy="Rules",
@@ -214,7 +220,7 @@ def of_hpa(
         text="; ".join(term.describe() for term in parts),
         parts=_parts(parts),
         signals=tuple(_with_proposal(signal, proposals.get(signal.name)) for signal in signals),
-        unknown="; ".join(f"{signal.name}: {signal.missing}" for signal in signals if signal.missing),
+        unknown="; ".join(f"{signal.name}: {signal.missing}" for signal in signals if signal.missing and holds),
         has_reports=has_reports,
     )
 
@@ -281,6 +287,8 @@ def has_changed(shown: Decision | None, now: Decision) -> bool:
         or shown.policy != now.policy
         or len(shown.signals) != len(now.signals)
         or _has_other_capacity(shown.capacity, now.capacity)
+        or _has_other_reason(shown.unknown, now.unknown)
+        or _is_for_batch(shown) != _is_for_batch(now)
     ):
         return True
     for before, after in zip(shown.signals, now.signals, strict=True):
@@ -288,11 +296,21 @@ def has_changed(shown: Decision | None, now: Decision) -> bool:
             before.name != after.name
             or before.target != after.target
             or before.source != after.source
+            or _has_other_reason(before.missing, after.missing)
             or has_moved(before.value, after.value, slight=_MIN_CHANGES.get(after.name, 0.0))
             or has_moved(before.shown, after.shown, slight=_MIN_CHANGES.get(after.name, 0.0))
         ):
             return True
     return False
+
+
+def _has_other_reason(shown: str, now: str) -> bool:
+    """Return whether a signal is missing for another reason. Other numbers, such as an age, are no other reason."""
+    return shown != now and _NUMBER.sub("", shown) != _NUMBER.sub("", now)
+
+
+def _is_for_batch(decision: Decision) -> bool:
+    return any(part.name == "batch" for part in decision.parts)
 
 
 def _has_other_capacity(shown: CapacitySource | None, now: CapacitySource | None) -> bool:
