@@ -130,7 +130,7 @@ class SignalStatus(ApiModel):
 
     name: Short
     """Name of the signal: requestRate (requests per second), queueDepth (queued requests), concurrency (requests in progress
-    or waiting) or gpuUtilization (percent)."""
+    or waiting), metric (result of the site's query) or gpuUtilization (percent)."""
     value: Short | None = None
     """Value of the signal over all replicas, rounded. Absent if there is no value now (see `missing`). A change of 20 %
     or less alone does not update the status."""

@@ -41,7 +41,7 @@ from halcyon.scaling.planner.reading import Objectives, Reading
 from halcyon.scaling.planner.whatif import Known
 from halcyon.scaling.policy import decision as decisions
 from halcyon.scaling.policy.decision import Decision, Signal
-from halcyon.scaling.policy.limits import bounded
+from halcyon.scaling.policy.limits import bound_reason, bounded
 from halcyon.scaling.schedules import InForce, in_force
 from halcyon.signals.clock import WallClock
 from halcyon.signals.planner_reading import ReadingResult
@@ -322,9 +322,11 @@ class Decider:
         memory = HpaMemory() if last is None else last.resumed(current, behavior)
         low, aims = max(low, 1) if is_planner else low, defaults.targets(spec)
         proposal = algorithm.desired(now, current, reading, aims, behavior, low=low, high=high, memory=memory)
-        decision = decisions.of_rules(
-            proposal.count, proposal.reasons, proposal.describe(), at=at, policy=policy, signals=signals
-        )
+        text, cached = proposal.describe(), model.objectives if is_planner else None
+        for limit in proposal.reasons.limits:
+            if cached is not None and limit.kind in {"min", "max"}:
+                text = text.replace(limit.describe(), bound_reason(cached.aims, limit.kind, limit.count))
+        decision = decisions.of_rules(proposal.count, proposal.reasons, text, at=at, policy=policy, signals=signals)
         model.rules_decision = _RulesDecision(now, decision, proposal.unwritten)
         return decision
 

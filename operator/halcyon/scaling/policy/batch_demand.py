@@ -22,6 +22,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from halcyon.scaling.frozen import immutable
+from halcyon.scaling.lazy_text import plain
 from halcyon.scaling.planner.outputs import PlanPart
 from halcyon.scaling.policy.decision import UNLIMITED, Decision, counted
 
@@ -102,7 +103,7 @@ def added(batches: Iterable[BatchDemand], supply: Supply, *, users: int, current
                 # BatchInferences share evenly, so the total rate must be the rate of this one times their number.
                 rate = len(wakers) * batch.rows_left / left_s
                 adds, keeps = (_extra(rate * factor, spare, each) for factor in (MARGIN, KEPT_MARGIN))
-                reason = f"{_rows(batch)} until the deadline need {rate:.4g} rows/s, and users leave {spare:.4g}"
+                reason = f"{_rows(batch)} until the deadline need {plain(rate)} rows/s, and users leave {plain(spare)}"
             else:
                 adds, keeps = 0, have
                 reason = f"{_rows(batch)} are left, too late for another replica to reach the deadline"
@@ -110,7 +111,7 @@ def added(batches: Iterable[BatchDemand], supply: Supply, *, users: int, current
         elif most is not None:
             worth = batch.rows_left / (each * max(supply.start_s, _MIN_WORK_S))
             adds, keeps = int(worth), math.ceil(2 * worth)
-            reason = f"{_rows(batch)} are left, {each:.4g} rows/s for each replica, at most {most} added"
+            reason = f"{_rows(batch)} are left, {plain(each)} rows/s for each replica, at most {most} added"
         else:
             continue
         adds, keeps = (min(number, high if most is None else most) for number in (adds, keeps))

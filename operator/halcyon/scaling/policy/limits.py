@@ -39,16 +39,16 @@ def bounded(plan: Plan, objectives: Objectives, planned: Callable[[Objectives], 
         )
         needed = _max_needed(beyond)
         if needed is not None and needed > high:
-            limits.append(PlanLimit("max", high, f"{_bound_reason(objectives, 'max', high)}, and {needed} are needed"))
+            limits.append(PlanLimit("max", high, f"{bound_reason(objectives, 'max', high)}, and {needed} are needed"))
             return _with_limits(plan, beyond, limits)
     raised = plan.current < low and needed_now is None
     if plan.count == low and (raised or (not limits and needed_now is not None and needed_now < low)):
-        limits.append(PlanLimit("min", low, _bound_reason(objectives, "min", low)))
+        limits.append(PlanLimit("min", low, bound_reason(objectives, "min", low)))
     elif plan.count == high < plan.current and needed_now is None:
-        limits.append(PlanLimit("max", high, _bound_reason(objectives, "max", high)))
+        limits.append(PlanLimit("max", high, bound_reason(objectives, "max", high)))
     elif len(limits) < len(plan.limits):
         limits += [
-            replace(limit, text=_bound_reason(objectives, limit.name, limit.replicas))
+            replace(limit, text=bound_reason(objectives, limit.name, limit.replicas))
             for limit in plan.limits
             if limit not in limits
         ]
@@ -72,7 +72,7 @@ def _max_needed(plan: Plan) -> int | None:
     return max([part.replicas for part in plan.parts]) if plan.parts else None
 
 
-def _bound_reason(objectives: Objectives, name: LimitName, count: int) -> str:
+def bound_reason(objectives: Objectives, name: LimitName, count: int) -> str:
     """Return the reason for a minimum or maximum of `count` replicas, as a phrase.
 
     The reason is an active schedule or the spec. If a maximum lowers the minimum, the phrase names both.
@@ -82,6 +82,8 @@ def _bound_reason(objectives: Objectives, name: LimitName, count: int) -> str:
         if getattr(window, side) == count != getattr(objectives, side):
             return f"the schedule {window.name} sets {'at least' if name == 'min' else 'at most'} {count}"
     least = max([objectives.low, *(w.low for w in objectives.windows if w.low is not None)])
-    if name == "min" and least != count:
-        return f"{_bound_reason(objectives, 'min', least)}, but {_bound_reason(objectives, 'max', count)}"
+    if name == "min" and least < count:
+        return "the last replica stays until idleTimeout"  # the HPA's rules never scale to 0
+    if name == "min" and least > count:
+        return f"{bound_reason(objectives, 'min', least)}, but {bound_reason(objectives, 'max', count)}"
     return f"{name}Replicas is {count}"

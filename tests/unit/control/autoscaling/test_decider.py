@@ -93,6 +93,9 @@ def taught(model: Model, **changes: Any) -> None:
     caches.children[kinds.CONFIG_MAP]._store(Key("team", "digits-capacity"), stored)
 
 
+OPEN = {"name": "open", "start": "* * * * *", "duration": "1h"}
+
+
 def names(decision: Decision) -> list[str]:
     return [signal.name for signal in decision.signals]
 
@@ -254,6 +257,26 @@ def test_replicas_that_are_only_recommended_use_up_no_pace() -> None:
     model = Model(policy="Rules", mode="Recommend", maxReplicas=20, behavior=behavior)
 
     assert {model.hear(int(SYNC_INTERVAL_S), DIRECT, queued=300).desired for _ in range(9)} == {6}
+
+
+@pytest.mark.parametrize(
+    ("scaling", "queued", "text"),
+    [
+        ({"minReplicas": 0}, 0, "; the last replica stays until idleTimeout; "),
+        ({"schedules": [OPEN | {"minReplicas": 3}]}, 0, "; the schedule open sets at least 3; "),
+        ({"schedules": [OPEN | {"maxReplicas": 2}]}, 90, "; the schedule open sets at most 2; "),
+        ({"maxReplicas": 2}, 90, "; maxReplicas is 2; "),
+    ],
+)
+def test_limits_are_named_while_the_rules_replace_the_planner(scaling: dict[str, Any], queued: int, text: str) -> None:
+    model = Model(replicas=1, **scaling)
+    for _ in range(400):
+        decision = model.hear(1, inflight=1, queued=queued)
+        if decision.desired != decision.current:
+            model.write(decision)
+
+    assert RULES_REASON in decision.why
+    assert text in decision.why
 
 
 @pytest.mark.parametrize("mode", ["Recommend", "Paused"])
@@ -540,9 +563,6 @@ def test_a_start_while_a_balancer_is_silent_teaches_the_idle_timeout() -> None:
     assert known is not None
     assert known.zero.left == (began - 20, 2)
     assert known.zero.back == (model.world.clock.wall(), 1)
-
-
-OPEN = {"name": "open", "start": "* * * * *", "duration": "1h"}
 
 
 @pytest.mark.parametrize("is_everything_silent", [False, True])

@@ -18,6 +18,7 @@ from halcyon.control.objects.actuator import Actuator
 from halcyon.control.state.scope import PublishedScaling
 from halcyon.control.status import scaling as status_scaling
 from halcyon.scaling.hpa.recommendation import Reasons, RecommendationLimit, SignalProposal
+from halcyon.scaling.lazy_text import plain
 from halcyon.scaling.planner.capacity_source import CapacitySource
 from halcyon.scaling.planner.forecast.arrival_rate import ArrivalRate
 from halcyon.scaling.planner.forecast.seasonality import History
@@ -234,6 +235,36 @@ def test_the_seconds_that_a_silence_lasts_are_no_news() -> None:
 
     assert not has_changed(silent, replace(silent, unknown="b-0 reported last 12 s ago"))
     assert has_changed(silent, replace(silent, unknown="b-1 reported last 11 s ago"))
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "text"),
+    [
+        (412.4, 4, "412.4"),
+        (20_000.0, 4, "20000"),
+        (23_456.7, 4, "23460"),
+        (1.157e-5, 2, "0.000012"),
+        (5e9, 15, "5000000000"),
+        (0.0, 4, "0"),
+        (math.inf, 4, "inf"),
+    ],
+)
+def test_a_figure_has_no_exponent(value: float, digits: int, text: str) -> None:
+    assert plain(value, digits) == text
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("requestRate", 0.0, "0.0"),
+        ("requestRate", 0.0167, "0.017"),
+        ("requestRate", 0.3, "0.3"),
+        ("requestRate", 20_000.0, "20000"),
+        ("queueDepth", 0.0167, "0.0"),
+    ],
+)
+def test_a_rare_request_is_not_shown_as_none(name: str, value: float, text: str) -> None:
+    assert status_scaling._signal(Signal(name, value))["value"] == text
 
 
 CHANGES = st.lists(
