@@ -30,21 +30,20 @@ from halcyon.kube.kinds import Key
 from halcyon.scaling.hpa import algorithm
 from halcyon.scaling.hpa.behavior import HpaMemory, carried_out
 from halcyon.scaling.observations import Missing
-from halcyon.scaling.planner.capacity_source import CapacitySource, source
+from halcyon.scaling.planner.capacity_source import of_memory
 from halcyon.scaling.planner.clock_shift import shifted
 from halcyon.scaling.planner.forecast.season_models import DAY
 from halcyon.scaling.planner.forecast.seasonality import History
 from halcyon.scaling.planner.objectives import largest, objectives, schedules, windows
-from halcyon.scaling.planner.outputs import Plan, PlannerMemory
+from halcyon.scaling.planner.outputs import PlannerMemory
 from halcyon.scaling.planner.plan import bounds, plan, replica_of
-from halcyon.scaling.planner.reading import Objectives, Reading
+from halcyon.scaling.planner.reading import Objectives
 from halcyon.scaling.planner.whatif import Known
 from halcyon.scaling.policy import decision as decisions
 from halcyon.scaling.policy.decision import Decision, Signal
-from halcyon.scaling.policy.limits import bound_reason, bounded
+from halcyon.scaling.policy.limits import bounded, with_bound_reasons
 from halcyon.scaling.schedules import InForce, in_force
 from halcyon.signals.clock import WallClock
-from halcyon.signals.planner_reading import ReadingResult
 
 PARTIAL_AFTER_S = 30.0
 """Seconds for which a ready balancer that doesn't report prevents scaling up. After that, the load that the other
@@ -247,10 +246,10 @@ class Decider:
                 model.memory = planned.memory.with_changes(hold=hold)
             return replace(decision, next_decision_at=planned.next_decision_at)
         if (increase := self._by_known_load(key, model, spec, now, planner_input)) is not None:
-            return replace(increase, capacity=_capacity(model.memory, aims, reading))
-        rate = _rate_signal(result, planned)
+            return replace(increase, capacity=of_memory(model.memory, aims, reading.rows_per_request))
+        rate = decisions.rate_signal(planned, reading.at, "; ".join(result.unknown) if reading.arrived is None else "")
         planned = bounded(planned, aims, lambda others: plan(at, others, reading, before))
-        capacity = _capacity(planned.memory, aims, reading)
+        capacity = of_memory(planned.memory, aims, reading.rows_per_request)
         decision = decisions.of_plan(planned, at=at, signals=(rate, *planner_input.signals), capacity=capacity)
         if decision.unknown and result.unknown:
             # The planner's reason is only that data is missing; the reading has the agents that didn't report.
@@ -322,10 +321,9 @@ class Decider:
         memory = HpaMemory() if last is None else last.resumed(current, behavior)
         low, aims = max(low, 1) if is_planner else low, defaults.targets(spec)
         proposal = algorithm.desired(now, current, reading, aims, behavior, low=low, high=high, memory=memory)
-        text, cached = proposal.describe(), model.objectives if is_planner else None
-        for limit in proposal.reasons.limits:
-            if cached is not None and limit.kind in {"min", "max"}:
-                text = text.replace(limit.describe(), bound_reason(cached.aims, limit.kind, limit.count))
+        text = proposal.describe()
+        if is_planner and model.objectives is not None:
+            text = with_bound_reasons(text, proposal.reasons.limits, model.objectives.aims)
         decision = decisions.of_rules(proposal.count, proposal.reasons, text, at=at, policy=policy, signals=signals)
         model.rules_decision = _RulesDecision(now, decision, proposal.unwritten)
         return decision
@@ -387,23 +385,5 @@ def _aims(  # noqa: PLR0917  # all that objectives depend on
     return aims
 
 
-def _capacity(memory: PlannerMemory, aims: Objectives, reading: Reading) -> CapacitySource:
-    """Return the capacity of a replica that the planner uses, and its source."""
-    capacity = memory.capacity
-    replica = None if capacity.line is None else replica_of(aims, capacity.line, reading.rows_per_request)
-    has_traffic = memory.arrivals.last_at is not None
-    return source(memory.evidence, replica, capacity=capacity, objectives=aims, has_traffic=has_traffic)
-
-
 def _unchanged_text(current: int, why: str) -> str:
     return f"{decisions.counted(current)}: {why}; the replicas stay as they are"
-
-
-def _rate_signal(result: ReadingResult, planned: Plan) -> Signal:
-    reading, rate = result.reading, planned.memory.arrivals.rate()
-    if reading.arrived is None:
-        return Signal("requestRate", missing="; ".join(result.unknown))
-    if rate is None:
-        return Signal("requestRate", missing="it is unknown until the second reading")
-    # The first part is the one for the request rate.
-    return Signal("requestRate", rate, None, planned.parts[0].replicas if planned.parts else None, reading.at)

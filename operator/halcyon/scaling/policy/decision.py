@@ -168,6 +168,18 @@ def _with_proposal(signal: Signal, proposal: int | None) -> Signal:
     )
 
 
+def rate_signal(plan: Plan, at: float | None, missing: str) -> Signal:
+    """Return the signal requestRate of a plan for a reading of the time `at`.
+
+    `missing` is the reason why the reading has no count of requests; empty if it has one.
+    """
+    rate = plan.memory.arrivals.rate()
+    if missing or rate is None:
+        return Signal("requestRate", missing=missing or "it is unknown until the second reading")
+    # The first part is the one for the request rate.
+    return Signal("requestRate", rate, None, plan.parts[0].replicas if plan.parts else None, at)
+
+
 def of_held(replicas: int, held: float, *, at: float, signals: tuple[Signal, ...], why: str) -> Decision:
     """Build the decision to start a model at zero replicas, because some of its balancers hold requests.
 

@@ -13,9 +13,10 @@ them. The plan's number of replicas doesn't change.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from halcyon.scaling.hpa.recommendation import RecommendationLimit
 from halcyon.scaling.planner.outputs import LimitName, Plan, PlanLimit
 from halcyon.scaling.planner.plan import bounds
 from halcyon.scaling.planner.reading import Objectives
@@ -39,22 +40,30 @@ def bounded(plan: Plan, objectives: Objectives, planned: Callable[[Objectives], 
         )
         needed = _max_needed(beyond)
         if needed is not None and needed > high:
-            limits.append(PlanLimit("max", high, f"{bound_reason(objectives, 'max', high)}, and {needed} are needed"))
+            limits.append(PlanLimit("max", high, f"{_bound_reason(objectives, 'max', high)}, and {needed} are needed"))
             return _with_limits(plan, beyond, limits)
     raised = plan.current < low and needed_now is None
     if plan.count == low and (raised or (not limits and needed_now is not None and needed_now < low)):
-        limits.append(PlanLimit("min", low, bound_reason(objectives, "min", low)))
+        limits.append(PlanLimit("min", low, _bound_reason(objectives, "min", low)))
     elif plan.count == high < plan.current and needed_now is None:
-        limits.append(PlanLimit("max", high, bound_reason(objectives, "max", high)))
+        limits.append(PlanLimit("max", high, _bound_reason(objectives, "max", high)))
     elif len(limits) < len(plan.limits):
         limits += [
-            replace(limit, text=bound_reason(objectives, limit.name, limit.replicas))
+            replace(limit, text=_bound_reason(objectives, limit.name, limit.replicas))
             for limit in plan.limits
             if limit not in limits
         ]
     else:
         return plan
     return _with_limits(plan, plan, limits)
+
+
+def with_bound_reasons(text: str, limits: Iterable[RecommendationLimit], objectives: Objectives) -> str:
+    """Return the reason of a decision by the HPA's rules, with the schedules that set its minimum or maximum."""
+    for limit in limits:
+        if limit.kind in {"min", "max"}:
+            text = text.replace(limit.describe(), _bound_reason(objectives, limit.kind, limit.count))
+    return text
 
 
 def _with_limits(plan: Plan, source: Plan, limits: list[PlanLimit]) -> Plan:
@@ -72,7 +81,7 @@ def _max_needed(plan: Plan) -> int | None:
     return max([part.replicas for part in plan.parts]) if plan.parts else None
 
 
-def bound_reason(objectives: Objectives, name: LimitName, count: int) -> str:
+def _bound_reason(objectives: Objectives, name: LimitName, count: int) -> str:
     """Return the reason for a minimum or maximum of `count` replicas, as a phrase.
 
     The reason is an active schedule or the spec. If a maximum lowers the minimum, the phrase names both.
@@ -85,5 +94,5 @@ def bound_reason(objectives: Objectives, name: LimitName, count: int) -> str:
     if name == "min" and least < count:
         return "the last replica stays until idleTimeout"  # the HPA's rules never scale to 0
     if name == "min" and least > count:
-        return f"{bound_reason(objectives, 'min', least)}, but {bound_reason(objectives, 'max', count)}"
+        return f"{_bound_reason(objectives, 'min', least)}, but {_bound_reason(objectives, 'max', count)}"
     return f"{name}Replicas is {count}"
