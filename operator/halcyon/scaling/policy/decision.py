@@ -253,13 +253,7 @@ def limited(decision: Decision, limits: Iterable[ReplicaLimit]) -> Decision:
     lowest = min(limits, key=lambda limit: limit.replicas, default=None)
     if lowest is None or decision.desired is None or decision.desired <= lowest.replicas:
         return decision
-    return replace(
-        decision,
-        desired=lowest.replicas,
-        text=f"{counted(lowest.replicas)}, although {counted(decision.desired)} "
-        f"{'is' if decision.desired == 1 else 'are'} desired: {lowest.why}. " + decision.why.removesuffix(UNLIMITED),
-        limited_by=(*decision.limited_by, lowest.name),
-    )
+    return _set_by(decision, lowest)
 
 
 def held(decision: Decision, floor: int, why: str) -> Decision:
@@ -267,15 +261,15 @@ def held(decision: Decision, floor: int, why: str) -> Decision:
 
     The decision is unchanged if it already has at least `floor`, or if another controller sets the replicas.
     """
-    if decision.desired is None or decision.desired >= floor:
-        return decision
-    return replace(
-        decision,
-        desired=floor,
-        text=f"{counted(floor)}, although {counted(decision.desired)} "
-        f"{'is' if decision.desired == 1 else 'are'} desired: {why}. " + decision.why.removesuffix(UNLIMITED),
-        limited_by=(*decision.limited_by, "site"),
-    )
+    is_lower = decision.desired is not None and decision.desired < floor
+    return _set_by(decision, ReplicaLimit("site", floor, why)) if is_lower else decision
+
+
+def _set_by(decision: Decision, limit: ReplicaLimit) -> Decision:
+    """Return the decision with the replicas of a limit, and with the reason for it."""
+    desired = f"{counted(decision.desired or 0)} {'is' if decision.desired == 1 else 'are'} desired"
+    text = f"{counted(limit.replicas)}, although {desired}: {limit.why}. {decision.why.removesuffix(UNLIMITED)}"
+    return replace(decision, desired=limit.replicas, text=text, limited_by=(*decision.limited_by, limit.name))
 
 
 def counted(count: int) -> str:
