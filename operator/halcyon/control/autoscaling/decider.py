@@ -30,7 +30,6 @@ from halcyon.kube.kinds import Key
 from halcyon.scaling.hpa import algorithm
 from halcyon.scaling.hpa.behavior import HpaMemory, carried_out
 from halcyon.scaling.observations import Missing
-from halcyon.scaling.planner.capacity_source import of_memory
 from halcyon.scaling.planner.clock_shift import shifted
 from halcyon.scaling.planner.forecast.season_models import DAY
 from halcyon.scaling.planner.forecast.seasonality import History
@@ -246,10 +245,10 @@ class Decider:
                 model.memory = planned.memory.with_changes(hold=hold)
             return replace(decision, next_decision_at=planned.next_decision_at)
         if (increase := self._by_known_load(key, model, spec, now, planner_input)) is not None:
-            return replace(increase, capacity=of_memory(model.memory, aims, reading.rows_per_request))
+            return replace(increase, capacity=decisions.capacity_of(model.memory, aims, reading.rows_per_request))
         rate = decisions.rate_signal(planned, reading.at, "; ".join(result.unknown) if reading.arrived is None else "")
         planned = bounded(planned, aims, lambda others: plan(at, others, reading, before))
-        capacity = of_memory(planned.memory, aims, reading.rows_per_request)
+        capacity = decisions.capacity_of(planned.memory, aims, reading.rows_per_request)
         decision = decisions.of_plan(planned, at=at, signals=(rate, *planner_input.signals), capacity=capacity)
         if decision.unknown and result.unknown:
             # The planner's reason is only that data is missing; the reading has the agents that didn't report.

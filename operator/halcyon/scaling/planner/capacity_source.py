@@ -12,9 +12,7 @@ from halcyon.scaling.lazy_text import LazyText
 from halcyon.scaling.planner.answer_evidence import MEASURED, AnswerEvidence
 from halcyon.scaling.planner.capacity.queueing import Replica, ServiceLine
 from halcyon.scaling.planner.capacity.replica_capacity import Capacity
-from halcyon.scaling.planner.outputs import PlannerMemory
 from halcyon.scaling.planner.parts import sustained_rps
-from halcyon.scaling.planner.plan import replica_of
 from halcyon.scaling.planner.reading import Objectives
 
 SourceName = Literal["Bench", "WarmUp", "BatchStatistics", "TimeInPods", "Answers", "EngineMetrics", "Unknown"]
@@ -92,13 +90,6 @@ def source(
     if capacity is not None and capacity.measured_weight > capacity.weight:
         name, how = MEASURED, "as halcyon bench measured it"
     return CapacitySource(name, replica.peak_rps, _by_line(replica, how), None, replica, line, objectives)
-
-
-def of_memory(memory: PlannerMemory, objectives: Objectives, rows: float) -> CapacitySource:
-    """Return the source of the capacity that the planner uses now. `rows` is the mean number of rows per request."""
-    line, has_traffic = memory.capacity.line, memory.arrivals.last_at is not None
-    replica = None if line is None else replica_of(objectives, line, rows)
-    return source(memory.evidence, replica, capacity=memory.capacity, objectives=objectives, has_traffic=has_traffic)
 
 
 _HOW = {True: "by Triton's batch statistics", False: "by Triton's batch statistics of the warm-up"}

@@ -15,8 +15,10 @@ from typing import Literal
 from halcyon.api.timestamps import epoch_seconds
 from halcyon.scaling.frozen import immutable
 from halcyon.scaling.hpa.recommendation import Reasons, SignalProposal
-from halcyon.scaling.planner.capacity_source import CapacitySource
-from halcyon.scaling.planner.outputs import Plan, PlanPart
+from halcyon.scaling.planner.capacity_source import CapacitySource, source
+from halcyon.scaling.planner.outputs import Plan, PlannerMemory, PlanPart
+from halcyon.scaling.planner.plan import replica_of
+from halcyon.scaling.planner.reading import Objectives
 
 PolicyName = Literal["Planner", "Rules"]
 ReplicaLimitName = Literal["quota", "budget", "site"]
@@ -166,6 +168,13 @@ def _with_proposal(signal: Signal, proposal: int | None) -> Signal:
     return Signal(
         signal.name, signal.value, signal.target, proposal, signal.at, signal.source, signal.missing, signal.shown
     )
+
+
+def capacity_of(memory: PlannerMemory, objectives: Objectives, rows: float) -> CapacitySource:
+    """Return the capacity of a replica that the planner uses now, and its source. `rows` is the mean number of rows per request."""
+    line, has_traffic = memory.capacity.line, memory.arrivals.last_at is not None
+    replica = None if line is None else replica_of(objectives, line, rows)
+    return source(memory.evidence, replica, capacity=memory.capacity, objectives=objectives, has_traffic=has_traffic)
 
 
 def rate_signal(plan: Plan, at: float | None, missing: str) -> Signal:
