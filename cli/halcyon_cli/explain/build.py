@@ -19,7 +19,7 @@ from halcyon.api.spec import Spec, defaults
 from halcyon.api.spec.parse import SpecError, parse
 from halcyon.scaling.planner.objectives import schedules
 from halcyon.scaling.schedules import InForce, Opening, in_force
-from halcyon_cli.explain import advice
+from halcyon_cli.explain import advice, model_state
 from halcyon_cli.explain.report import (
     Note,
     Part,
@@ -95,14 +95,7 @@ def report(resource: Mapping[str, Any], now: datetime, capacity: Sequence[FreeCa
     meta, spec, status = (fields.mapping(resource.get(name)) for name in ("metadata", "spec", "status"))
     scaling_spec, scaling = fields.mapping(spec.get("scaling")), fields.mapping(status.get("scaling"))
     limits = _bounds(str(meta.get("name")), spec, now) if scaling_spec else None
-    replicas = _number(spec.get("replicas"), 1)
-    if limits is not None:
-        # Same as in the operator: replicas outside the limits never take effect.
-        replicas = min(max(replicas, limits.min_replicas), limits.max_replicas)
-    conditions = {str(c.get("type")): c for c in fields.mappings(status.get("conditions"))}
-    if limits is None and conditions.get("AutoscalerConflict", {}).get("status") == "True":
-        # An HPA on the Deployment bypasses spec.replicas, so the number of pods shows its decision.
-        replicas = _number(status.get("replicas"), replicas)
+    replicas, conditions = model_state.replicas_in_force(resource), model_state.conditions(resource)
     state = _ScalingState(
         spec=scaling_spec,
         status=scaling,

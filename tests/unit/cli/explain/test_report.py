@@ -117,6 +117,15 @@ def test_replicas_outside_the_limits_are_shown_as_in_force() -> None:
     assert report(resource, NOW).replicas == 8
 
 
+def test_replicas_in_force_ignore_the_limits_of_a_rejected_spec() -> None:
+    resource = SITUATIONS["paused"]().resource()
+    resource["spec"] |= {"replicas": 1, "scaling": {**resource["spec"]["scaling"], "minReplicas": 5}}
+    accepted = next(c for c in resource["status"]["conditions"] if c["type"] == "Accepted")
+    accepted["status"] = "False"
+
+    assert report(resource, NOW).replicas == 1
+
+
 def test_surplus_pods_are_shown_as_such() -> None:
     resource = SITUATIONS["paused"]().resource()
     resource["spec"]["replicas"] = 2
