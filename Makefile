@@ -115,8 +115,8 @@ test-gateway: bootstrap binaries ## the real Envoy Gateway in front of models, o
 	@$(PY) -m pytest tests/integration -q -m gateway
 
 .PHONY: test-docker
-test-docker: bootstrap ## the same Dockerfiles under a real docker daemon: built, compared, run
-	@$(PY) -m pytest images/test_docker.py -q
+test-docker: bootstrap ## the same Dockerfiles under a real docker daemon: built, compared, run; and a push by podman to a registry
+	@$(PY) -m pytest images/test_docker.py images/test_push.py -q
 
 .PHONY: test-supply
 test-supply: bootstrap ## bills of materials against what dpkg and Python find in the images, and two builds from nothing compared
