@@ -14,8 +14,11 @@ from benchmarks.quality.rows import OUT, TITLES, commit, missing, record, short,
 
 
 def main(argv: list[str]) -> int:
-    """Measure, record a passed make target, or write the pages."""
+    """Measure, record a passed make target, or write the pages, and return the exit status."""
     if argv[:1] == ["record"]:
+        if len(argv) != 2:
+            print("record needs the make target that has passed, for example: record test-compat", file=sys.stderr)
+            return 2
         (OUT / "raw").mkdir(parents=True, exist_ok=True)
         (OUT / "raw" / f"{argv[1]}.json").write_text(json.dumps({"commit": commit(), "date": today()}))
         return 0

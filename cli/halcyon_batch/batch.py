@@ -45,7 +45,7 @@ last answers.
 """
 _REQUEST_BYTES = 4 * 2**20
 _REQUESTS_OF_A_BATCH = 4
-"""Minimum number of requests into which the model's largest batch is divided."""
+"""Minimum number of requests that fit in the model's largest batch, so that requests of users have places in it, too."""
 _PREPARED = 16
 """Minimum number of rows that are prepared together for requests."""
 _TIMEOUT_S = 600.0
@@ -344,9 +344,8 @@ def _config(model_target: Target) -> Mapping[str, Any]:
 def _largest_request(config: Mapping[str, Any]) -> int | None:
     """Return the maximum number of rows in a request, from the model's configuration in Triton.
 
-    The result is 0 if the model doesn't batch, and None if the configuration is unknown. With dynamic batching, the
-    result is only a part of the largest batch. The server combines several requests in a batch, so that requests of
-    users also have places in it.
+    The result is 0 if the model doesn't batch, and None if the configuration is unknown. With dynamic batching, it is a
+    part of the largest batch (`_REQUESTS_OF_A_BATCH`), because the server combines several requests in a batch.
     """
     max_batch = config.get("max_batch_size", 0 if config else None)
     if not isinstance(max_batch, int):

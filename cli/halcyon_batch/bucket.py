@@ -149,7 +149,8 @@ class Bucket:
         """Copy objects of the bucket to local files.
 
         Raises:
-            BatchError: an object has changed since the listing, or the disk is full.
+            BatchError: an object has changed since the listing.
+            OSError: the store can't be reached, or the disk is full.
         """
         with ThreadPoolExecutor(_CONCURRENT_PARTS) as pool:
             for file, entry in files.items():

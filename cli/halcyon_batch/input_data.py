@@ -28,7 +28,8 @@ _BLOCK = 8 * 2**20
 _LOCAL_HEADER = 30
 """Length in bytes of the fixed part of a member's header in a zip archive. The member's name follows it."""
 _CHECK_INTERVAL_S, _CHECK_SHARE = 10.0, 20.0
-"""Minimum time in seconds between two checks of all files in a folder, and as a multiple of the time that one takes."""
+"""Minimum time between two checks of all files in a folder: in seconds, and as a multiple of the duration of a check. The
+larger one applies, so that checks of millions of files take little of the time."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,9 @@ class InputData(Protocol):
     def is_unchanged(self, *rows: int) -> bool:
         """Return whether the data set still has the size and the modification time that it had when it was opened.
 
-        If `rows` is the range of some rows, as the number of the first row and the number after the last one, the answer
-        is exact for these rows, and the rest may have been checked some time ago.
+        Args:
+            rows: number of the first row of a range, and number after its last row; by default, all rows. The answer is
+                exact for these rows. For other rows, it may be that of an earlier check.
         """
 
     def digest_now(self) -> str:

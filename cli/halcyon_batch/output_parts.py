@@ -264,8 +264,8 @@ def _check_same(stored: Manifest, manifest: Manifest, location: str) -> None:
     if (stored.made_with, stored.format) != (manifest.made_with, manifest.format):
         raise BatchError(
             "RecipeChanged",
-            f"the functions of spec.hooks have changed: their digest is {manifest.made_with}, and {location} has results of "
-            f"{stored.made_with}; make a new BatchInference with a new output",
+            f"the functions of spec.hooks or the name of the model in requests have changed: their digest is {manifest.made_with}, and "
+            f"{location} has results of {stored.made_with}; restore them, or make a new BatchInference with a new output",
         )
 
 
@@ -331,9 +331,9 @@ def _npz(results: Sequence[RowResult]) -> bytes:
 
 
 def _stacked(name: str, values: Sequence[tuple[int, Any]]) -> Any:
-    """Return the values of an output, given with their rows, as one array that changes none of them.
+    """Return the values of an output as one array in which each value is unchanged. `values` are pairs of row and value.
 
-    It has no Python objects, which would be stored as a pickle, and a reader must not trust that.
+    The array has no Python objects, because NumPy would store them as a pickle, which a reader must not trust.
     """
     try:
         arrays = [np.asarray(value) for _, value in values]

@@ -6,6 +6,8 @@ users wait longer behind it. The choice is the smallest number whose time per ro
 
 from __future__ import annotations
 
+from halcyon.api.documents.batch_documents import MAX_REQUEST_ROWS
+
 MAX_UNKNOWN_ROWS = 64
 """Largest number of rows in a request that is tried if the model's largest batch is unknown."""
 _TRIES = 5
@@ -26,9 +28,9 @@ class RequestRows:
     """
 
     def __init__(self, *, fixed: int | None, most: int) -> None:
-        """Use `fixed` rows in each request; if it is None, choose a number from 1 to `most`."""
-        self._most = most
-        self._trials = [] if fixed is not None else _sizes(most)
+        """Use `fixed` rows in each request; if it is None, choose a number from 1 to `most`, at most `MAX_REQUEST_ROWS`."""
+        self._most = min(most, MAX_REQUEST_ROWS)
+        self._trials = [] if fixed is not None else _sizes(self._most)
         self._times_s: dict[int, list[float]] = {}
         self._short = 0
         self.chosen = fixed

@@ -12,20 +12,21 @@ from collections import deque
 
 MAX_REQUESTS = 256
 _SLOW, _SLOW_GENTLE = 3.0, 1.3
-"""Ratio of the mean latency to the lowest recent mean above which the limit shrinks: by default, and for a gentle batch.
-At 3.0, an instance runs one request while another one waits.
+"""Ratio of the mean latency to its lowest recent value above which answers count as slow, so that the limit shrinks: by
+default, and for a gentle batch. A larger ratio lets more requests wait in the servers. At 3.0, an instance runs one
+request while another one waits.
 """
 _LEAST, _LEAST_GENTLE = 2, 1
 """Smallest limit of the requests in progress: by default, and for a gentle batch. A request that waits in the
 balancer's class of lower priority delays no user, and starts as soon as capacity is free.
 """
 _REMEMBERED = 500
-"""Number of last answers whose lowest mean latency is the reference. Older answers may be from another revision or
-another GPU.
+"""Number of last answers in which the lowest mean latency is searched, with which later ones are compared. Older answers
+may be from another revision or another GPU.
 """
 _FIRST, _MEAN_OF = 5, 16
-"""Number of answers before the limit is changed, and about the number of last answers in a mean. A mean of fewer is that
-of a few rows which take little time by chance.
+"""Number of answers after which the limit is first changed, and about the number of last answers in a mean latency. With
+fewer answers, a few rows that take little time by chance would lower the mean.
 """
 
 

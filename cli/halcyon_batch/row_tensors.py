@@ -16,7 +16,7 @@ import numpy as np
 from halcyon_batch.errors import RowError
 from halcyon_batch.input_data import Sample
 from halcyon_measure.inputs.payloads import Payload
-from halcyon_measure.inputs.tensors import Array, InputFile, ModelInput, array_of, fit, tensors
+from halcyon_measure.inputs.tensors import Array, InputFile, ModelInput, array_of, fit, is_request, tensors
 
 RowTensors = Mapping[str, Array]
 """Tensors of one row by input name. If the model batches, their first dimension is 1."""
@@ -69,7 +69,7 @@ def fitted(value: Any, model: BatchModel) -> RowTensors:
         TensorError, RowError: the values don't fit the model's inputs.
     """
     inputs = model.inputs
-    if isinstance(value, dict) and isinstance(value.get("inputs"), list):
+    if is_request(value, inputs):
         try:
             value = {
                 str(tensor["name"]): array_of(tensor["data"]).reshape(tensor["shape"]) for tensor in value["inputs"]

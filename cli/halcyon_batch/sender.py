@@ -35,12 +35,13 @@ _MAX_DOUBLINGS = 10
 _MIN_LOSSES = 2
 """Number of losses after which the rows of a request are suspected as the cause."""
 _MAX_BLAMED = 3
-"""Number of losses with the row as the cause after which the row has failed. Several rows are split after one."""
+"""Number of losses caused by a row after which the row has failed. A request with several rows is split after one loss
+that it has caused."""
 _MAX_CHECKS, _CHECK_WAIT_S = 3, 1.0
-"""Number of lost repetitions of an earlier row after which the server counts as down, and the time before each in
-seconds."""
+"""To find out whether a server is down, a row that was answered before is sent again: the number of such requests after
+whose loss the server counts as down, and the time before each in seconds."""
 _MAX_SUSPECTED = 4
-"""Maximum number of suspected requests that don't count as in progress. Others follow, which may be answered."""
+"""Maximum number of suspected requests that don't count as in progress, so that other requests can be sent meanwhile."""
 _MAX_ERRORS, _ERROR_WAIT_S = 2, 0.1
 """Number of errors from the model after which a row has failed, and the time between two attempts in seconds."""
 _TOO_MANY_ROWS = re.compile(r"batch-size must be <= (\d+)")
@@ -49,6 +50,10 @@ _BROKEN = re.compile(r"^502: ")
 _NOT_READY = re.compile(r"unknown model|is not ready|unloading", re.IGNORECASE)
 """Pattern of errors from a server that stops, or that is still loading the model. Such errors are not caused by the
 rows.
+"""
+_DEAD_STUB = re.compile(r"Stub process\b[^\n]{0,200} is not healthy")
+"""Pattern of Triton's error for all requests to a model whose Python process has ended, until its container restarts. So
+the rows of a request need not be the cause.
 """
 _DENIED = re.compile(r"^401: ")
 """Pattern of the error for a request without a valid API key. Keys are rotated while a batch runs, so it waits for the
@@ -142,8 +147,8 @@ class Sender:
     async def _send_suspected(self, rows: Sequence[RowTensors], tries: _Tries) -> tuple[Reply, float]:
         """Send a suspected request, and count a loss if the rows are its cause.
 
-        Each answer lets one more suspected request be sent at a time, because the losses were those of an outage. After
-        one more loss, a request is sent alone.
+        Suspected requests are sent one at a time. After each answer, one more may be in progress, because an outage has
+        probably caused the losses. After a further loss of a request, it is sent alone.
         """
         is_lost_again = tries.lost > _MIN_LOSSES
         async with self._in_progress_changed:
@@ -172,13 +177,16 @@ class Sender:
                 self._in_progress_changed.notify_all()
 
     async def _is_served(self) -> bool:
-        """Return whether a row is answered that was answered before. While it is rejected, repeat it."""
+        """Return whether the server answers a row that it has answered before.
+
+        A rejected request is repeated. So is one to a model whose Python process has ended, until its container restarts.
+        """
         lost = 0
         while self._answered and lost < _MAX_CHECKS:
             await self.sleep(_CHECK_WAIT_S)
             await self._pause()
             reply, _ = await self._send(self._answered)
-            if reply.outcome is Outcome.REJECTED:
+            if reply.outcome is Outcome.REJECTED or _DEAD_STUB.search(reply.message):
                 await self._wait(reply, 1)
             elif reply.outcome in _LOST:
                 lost += 1
@@ -239,7 +247,9 @@ class Sender:
             return Reply(Outcome.ERROR, f"it can't be sent: {error}", 0.0, b"", ""), 0.0
         began = self.clock()
         reply = await self.client.send(request, self._number)
-        if reply.outcome is Outcome.ERROR and (_BROKEN.search(reply.message) or _NOT_READY.search(reply.message)):
+        if reply.outcome is Outcome.ERROR and any(
+            pattern.search(reply.message) for pattern in (_BROKEN, _NOT_READY, _DEAD_STUB)
+        ):
             reply = reply._replace(outcome=Outcome.DISCONNECTED)
         if reply.outcome is Outcome.ERROR and _DENIED.search(reply.message):
             reply = reply._replace(outcome=Outcome.REJECTED)

@@ -28,7 +28,7 @@ _TYPES = (
 _BOOL_TEXTS = frozenset({"y", "yes", "true", "on"})
 _MIN_INT, _MAX_INT = -(2**63), 2**64 - 1
 _MAX_INTEGRAL = 1e21
-"""Number below which JSON has a float without a fraction as an integer."""
+"""Number below which a float without a fraction becomes an integer, as in the JSON that kubectl sends."""
 
 
 class ManifestLoader(yaml.SafeLoader):

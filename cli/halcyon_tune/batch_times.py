@@ -26,18 +26,21 @@ Family = tuple[int, int | None]
 """Settings that affect the execution times of batches: the number of instances, and the threads of each instance."""
 
 _MIN_SHARE = 0.01
-"""Share of a measurement's executions below which a batch size is ignored. The mean of so few executions is unreliable.
+"""Share of a measurement's executions below which a batch size is ignored, because the mean of so few executions is
+unreliable.
 """
 _PACE_NOISE, _SIZE_NOISE = 0.05, 0.02
-"""Standard errors of the logarithm of a measured batch time: that which all sizes of a measurement share, because the
-machine was slower or faster, and that of a single size.
+"""Standard errors of the logarithm of a measured batch time: by the pace of the machine, which is the same for all sizes of
+a measurement, and by the noise of a single size.
 """
 _FIT_ROUNDS = 20
 """Number of times that the times of sizes and the paces of measurements are fitted in turns."""
 _MAX_STRAIGHT_DISTANCE = 0.005
-"""Relative distance of the batch times from the fitted line up to which the line describes them."""
+"""Relative distance of the batch times from the fitted line up to which the line is used as it is. If a size is further
+off, each size has a time of its own, between the measured one and the line."""
 _MAX_LINE_DISTANCE = 0.15
-"""Relative distance of a batch's execution time from the fitted line above which the line describes the times badly."""
+"""Relative distance of a batch's execution time from the fitted line above which a curve through the measured sizes replaces
+the line."""
 
 
 @dataclass(frozen=True)

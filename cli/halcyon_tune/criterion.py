@@ -28,21 +28,21 @@ _RATE_SHARE = 0.97
 about its batch times.
 """
 _MIN_ERROR, _MIN_ERROR_WITH_BATCHES = 0.03, 0.015
-"""Error of a factor of batch times by the noise of the machine, if the measurement has no batch times, and if it has
-them.
+"""Relative error of the batch times that are estimated from a measurement, by the noise of the machine: without, and with
+batch times in the measurement itself.
 """
 _REQUESTS_ERROR = 0.5
 """Relative error of a measurement with one request. With n requests, the error is smaller by a factor of the square
 root of n.
 """
 _DISTANCE_ERROR = 0.1
-"""Additional error of batch times if the measured rate differs from the capacity: error per unit of the logarithm of
-their ratio.
+"""Additional error of the estimated batch times if the measured rate differs from the capacity, for each unit of the
+logarithm of their ratio: a rate far from the capacity says less about it.
 """
 
 _MIN_OBJECTIVES, _MAX_MIN_S = 10.0, 15.0
-"""Minimum duration of a measurement as a multiple of the objective, and its limit in seconds. In a few times the latency,
-queues hardly change.
+"""Minimum duration of a measurement: this multiple of the latency objective, but at most this many seconds. A measurement of
+only a few latencies shows too little of how queues grow and shrink.
 """
 
 

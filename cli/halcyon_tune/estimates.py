@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 _MIN_UPPER_RATIO = 1.1
-"""Ratio of a configuration's upper score to its score from which another measurement at a higher rate is worthwhile."""
+"""Ratio of a configuration's upper score to its score above which the configuration is measured again, at a higher rate."""
 
 
 @dataclass(frozen=True, kw_only=True)

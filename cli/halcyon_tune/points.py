@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from halcyon_measure.results.number_text import significant
+
 FailureKind = Literal["Memory", "Load", "Ended"]
 """Kind of failure of a measurement. Memory: the model or a batch needs more memory than is available. Load: the model
 doesn't load with this configuration. Ended: the server process ended, or its pod is gone.
@@ -44,7 +46,7 @@ class Configuration:
     def text(self) -> str:
         """Return the configuration in words, for example `2 instances, batch 16, delay 2 ms`."""
         parts = [f"{self.instances} instance" + ("s" if self.instances > 1 else ""), f"batch {self.max_batch}"]
-        parts += [f"delay {1000 * self.delay_s:.3g} ms"] if self.delay_s else []
+        parts += [f"delay {significant(1000 * self.delay_s, 3)} ms"] if self.delay_s else []
         parts += [f"preferred {', '.join(map(str, self.preferred))}"] if self.preferred else []
         parts += [f"{self.threads} thread" + ("s" if self.threads > 1 else "")] if self.threads else []
         return ", ".join(parts)
@@ -74,7 +76,7 @@ class Rate:
 
     def text(self) -> str:
         """Return the load in words, with its rate."""
-        return f"{self.rate_rps:.4g} requests/s"
+        return f"{significant(self.rate_rps, 4)} requests/s"
 
 
 Load = Callers | Rate

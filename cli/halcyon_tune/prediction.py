@@ -26,7 +26,7 @@ _STEPS = 9
 _LOG_FACTOR_STEP = 0.06
 """Step between the simulated factors of batch times, as a logarithm."""
 _MIN_THROUGHPUT_RATIO = 0.93
-"""Ratio of throughput to arrival rate below which a replica counts as overloaded."""
+"""Ratio of the answered to the arriving requests per second below which a replica counts as overloaded."""
 
 
 class Predictor:

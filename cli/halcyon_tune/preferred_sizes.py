@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 _MIN_COST_RATIO = 1.1
-"""Ratio of the times per row of a larger and a smaller batch size from which the larger one counts as worse."""
+"""Ratio of the time per row of a larger batch size to that of a smaller one above which the smaller one is preferred."""
 _MAX_SIZES = 16
 """Maximum number of preferred batch sizes in a spec."""
 

@@ -10,20 +10,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from halcyon_measure.results.number_text import significant
 from halcyon_tune.batch_times import BatchTimes, Family
 from halcyon_tune.errors import TuneError
 from halcyon_tune.points import Callers, Configuration, Point
 from halcyon_tune.space import Space
 
 _MIN_THROUGHPUT_RATIO = 0.93
-"""Ratio of throughputs below which additional instances count as no improvement. It is below 1, because the noise of two
-measurements can hide a gain, and families that are dropped are never measured again.
+"""Ratio of the throughput with more instances to that with fewer below which more instances are dropped. It is below 1,
+because the noise of two measurements can hide a gain, and what is dropped is never measured again.
 """
 _CALLERS_FACTOR = 4
 """Factor by which the number of callers rises from one measurement to the next."""
 _MAX_LATENCY_RATIO = 2.0
-"""Ratio of the mean latency to the objective above which no more callers are tried. The batches of more callers would
-only take too long.
+"""Ratio of the mean latency to the objective above which no more callers are tried, because the larger batches of more
+callers would take too long.
 """
 _MAX_CALLERS = 512
 
@@ -115,8 +116,8 @@ class Profile:
         """Return the error message for an objective that is shorter than the execution of one row."""
         least_ms = 1000 * single_s * 1.2
         return (
-            f"the objective is {1000 * self.objective_s:.4g} ms, and one row alone takes {1000 * single_s:.4g} ms, S(1): no "
-            f"configuration keeps it; the least that can be kept is about {least_ms:.3g} ms, for example --objective {least_ms:.0f}ms"
+            f"the objective is {significant(1000 * self.objective_s, 4)} ms, and one row alone takes {significant(1000 * single_s, 4)} ms, S(1): no "
+            f"configuration keeps it; the least that can be kept is about {significant(least_ms, 3)} ms, for example --objective {least_ms:.0f}ms"
         )
 
     def _next_family(self) -> tuple[int, Configuration, Callers] | None:

@@ -38,14 +38,15 @@ MAX_POINTS = 28
 _ROUNDS_POINTS = 6
 """Number of measurements that step 4 leaves for three rounds of step 5."""
 _MIN_PEAK_RATIO = 0.85
-"""Ratio of a configuration's score with full batches to the best score below which the configuration isn't simulated.
+"""Share of the best score that a configuration must reach with full batches to be simulated. Others can't be the best.
 """
 _HOPEFUL_LOG_FACTOR = 0.12
-"""Logarithm of the largest factor by which batch times may be shorter than predicted. If a configuration keeps the
-objective at no rate even with such times, it is dropped.
+"""Logarithm of the factor by which batch times may at most be shorter than predicted. A configuration that keeps the
+objective at no rate even with such short times is dropped.
 """
 _MIN_TURN_SHARE = 0.25
-"""Least capacity that a turn beyond the capacity may show, as a share of the expected one. Less is noise."""
+"""Share of the expected capacity below which the capacity shown by a turn is noise. A turn that overloads a replica can
+show any small one."""
 _MAX_FAILURES = 3
 
 EndReason = Literal["decided", "undecided", "nothing to change", "budget", "interrupted", "failed"]

@@ -24,8 +24,8 @@ BATCHING, INSTANCES, THREADS = "batching", "runtime.instancesPerGPU", "model.par
 _COUNTS = (1, 2, 4, 8, 16)
 _MAX_INSTANCES = 8
 _MAX_BATCH, _MAX_MAX_BATCH = 32, 256
-"""Limits of the largest batch size to try, which is twice the current one. It is at least 32, and at most 256 or the
-current one if larger.
+"""Limits of the largest batch size to try. It is twice the current one, but at least 32. It is at most 256, or the current
+one if that is larger.
 """
 _DELAY_SHARES = (1 / 20, 1 / 8)
 """Queue delays to try, as fractions of the latency objective."""
@@ -171,15 +171,15 @@ def _batching(
         why = f"config.pbtxt describes an ensemble, which only passes requests on; tune its steps{_steps(config)} as models of their own"
     elif "sequence_batching" in config:
         why = "config.pbtxt has sequence_batching, and a model has one scheduler"
-    elif config and _number(config.get("max_batch_size")) < 1:
+    elif "max_batch_size" in config and _number(config["max_batch_size"]) < 1:
         why = (
             "max_batch_size is 0 in config.pbtxt, so the model takes one request at a time; set spec.batching.maxBatchSize if the "
             "first dimension of its tensors is the batch"
         )
     elif _is_decoupled(config):
         why = "the model is decoupled: it answers a request several times, and its batches don't show what it does"
-    elif not config and (spec.batching is None or spec.batching.max_batch_size is None):
-        why = "the model's configuration is unknown: no pod could be read, and spec.batching.maxBatchSize isn't set"
+    elif "max_batch_size" not in config and (spec.batching is None or spec.batching.max_batch_size is None):
+        why = "the model's configuration is unknown: no pod was read, and spec.batching.maxBatchSize isn't set"
     if why:
         left_out.append(LeftOut(BATCHING, why))
         return current

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from halcyon.scaling.planner.capacity.queueing import ServiceLine
+from halcyon_measure.results.number_text import significant
 from halcyon_tune.criterion import Criterion
 from halcyon_tune.errors import TuneError
 from halcyon_tune.points import Configuration
@@ -78,8 +79,8 @@ def forecast(space: Space, criterion: Criterion, learnt: Mapping[int, LearntLine
     single_s = min(learnt_line.line.seconds(1) for learnt_line in learnt.values())
     if single_s > objective_s:
         raise TuneError(
-            f"the objective is {1000 * objective_s:.4g} ms, and one row alone takes {1000 * single_s:.4g} ms, S(1): no configuration "
-            f"keeps it; the least that can be kept is about {1200 * single_s:.3g} ms"
+            f"the objective is {significant(1000 * objective_s, 4)} ms, and one row alone takes {significant(1000 * single_s, 4)} ms, S(1): no configuration "
+            f"keeps it; the least that can be kept is about {significant(1200 * single_s, 3)} ms"
         )
     rates = {
         configuration: criterion.score(learnt[configuration.instances].line, configuration)

@@ -44,9 +44,9 @@ _MAX_LOG_ERROR = math.log(1.15)
 """Error of a corrected batch time, as a logarithm, above which the time counts as off (`Verification.is_off`)."""
 _MIN_CONFIGURATIONS = 3
 _MAX_KNOWN_ERROR = 0.04
-"""Error of the best configuration's measurements above which the configuration is measured again."""
+"""Relative error of the best configuration's batch times above which it is measured again."""
 _MAX_POINTS_EACH = 3
-"""Number of measurements of a configuration that could still be the best, before it is dropped."""
+"""Number of measurements after which a configuration isn't measured again, even if it could still be the best."""
 _NEIGHBOURS = 8
 _MIN_DELAY_GAIN = 1.03
 """Ratio by which the score of a configuration with a delay must exceed that of one without a delay."""

@@ -75,7 +75,7 @@ SCALING: Final = GrafanaDashboard(
             (
                 Panel(
                     "Planned request rate",
-                    "Arrival rate for which the planner orders replicas, including rejected requests. It follows a step down late.",
+                    "Arrival rate that the planner uses, including rejected requests. After the load falls, it follows within a minute.",
                     (Query(per_model(per_model_metrics.REQUEST_RATE), NAME),),
                     "reqps",
                 ),

@@ -10,7 +10,7 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path, PurePath
@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeVar
 
 import click
 import yaml
+from click.core import ParameterSource
 from typing_extensions import override
 
 from halcyon.api.types import duration_s
@@ -53,7 +54,7 @@ class DurationParam(click.ParamType[float]):
 
 
 class AmountParam(click.FloatRange):
-    """Option type for a number in a range that is neither NaN, which click takes for any range, nor infinite."""
+    """Option type for a finite number in a range. Unlike `click.FloatRange`, it refuses NaN."""
 
     @override
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
@@ -225,8 +226,22 @@ def check_limit(limit_s: float | None, *, watch: bool) -> None:
         raise InputError("--for limits -w; add -w, or omit --for")
 
 
-def emit(page: str) -> None:
-    """Print a page to stdout. A closed pipe isn't an error.
+def check_unused(names: Collection[str], why: str) -> None:
+    """Check that none of these parameters is on the command line.
+
+    `why` follows the option in the error message, and says why the option has no effect.
+
+    Raises:
+        InputError: one of them is; without the error, it would be ignored silently.
+    """
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        if parameter.name in names and context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE:
+            raise InputError(f"{parameter.opts[0]} {why}")
+
+
+def emit(page: str) -> bool:
+    """Print a page to stdout, and return whether there may be a reader. A pipe that the reader has closed isn't an error.
 
     Raises:
         Failure: stdout can't be written, for example because a disk is full.
@@ -237,8 +252,9 @@ def emit(page: str) -> None:
         # Flushing the buffered output at exit must not fail as well.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):  # the reader has closed the pipe (`| head`)
-            return
+            return False
         raise Failure(f"stdout can't be written: {error.strerror or error}; the output is incomplete") from None
+    return True
 
 
 def usable_streams() -> None:

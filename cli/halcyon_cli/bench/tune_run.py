@@ -210,9 +210,10 @@ def from_traffic(model: Json, request: TuneRequest) -> TuneResult:
     instances = spec.runtime.instances_per_gpu or min(lines, default=1)
     largest = lines[instances].largest if instances in lines else 0
     config: dict[str, Any] = {"instance_group": [{"count": instances}]}
-    if largest > 1:
-        # Executed batches show that batching is on for the model.
-        config |= {"max_batch_size": largest, "dynamic_batching": {}}
+    configured = (spec.batching and spec.batching.max_batch_size) or 0
+    if max(largest, configured) > 1:
+        # The spec, or batches that were executed, show that batching is on for the model.
+        config |= {"max_batch_size": max(largest, configured), "dynamic_batching": {}}
     configurations = space(spec, config, objective_s=criterion.predictor.objective_s)
     forecast = traffic.forecast(configurations, criterion, lines, name=request.name)
     result = tune_result.predicted(request.name, configurations, criterion, forecast, rate_rps=request.rate_rps)

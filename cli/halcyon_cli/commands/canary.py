@@ -14,6 +14,7 @@ import click
 from halcyon.api.types import GROUP
 from halcyon_cli.arguments.options import Output, cluster_options, name_argument, output_options
 from halcyon_cli.errors import ClusterError
+from halcyon_cli.kube import fields
 from halcyon_cli.kube.client import Cluster, Target
 
 _ACTIONS = ("promote", "promote-step", "abort")
@@ -71,7 +72,7 @@ def _annotate(action: str, name: str, target: Target, output: Output) -> int:
     model = cluster.model(name)
     superseded = superseded_canary(model) if action == "abort" else None
     revision, step = (superseded, "superseded by a newer spec") if superseded else _canary(model, name)
-    value = f"{revision}/{model['status']['rollout']['canary']['step']}" if action == "promote-step" else revision
+    value = f"{revision}/{_step(model, name)}" if action == "promote-step" else revision
     # Remove the other annotations: the last command wins.
     others = {f"{GROUP}/{other}": None for other in _ACTIONS if other != action}
     annotated = cluster.annotate(name, {f"{GROUP}/{action}": value, **others})
@@ -112,3 +113,18 @@ def _canary(resource: Mapping[str, Any], name: str) -> tuple[str, str]:
         hint = "" if strategy == "Canary" else f"; spec.rollout.strategy is {strategy}, not Canary"
         raise ClusterError(f"{name} has no canary in progress: its rollout is {rollout.get('phase', 'unknown')}{hint}")
     return str(revision), f"at step {canary.get('step', '?')} with {canary.get('weight', '?')} % of the requests"
+
+
+def _step(resource: Mapping[str, Any], name: str) -> int:
+    """Return the number of the step that the current canary is in.
+
+    Raises:
+        ClusterError: the status has no step, so an annotation for it would have no effect.
+    """
+    rollout = fields.mapping(fields.mapping(resource.get("status")).get("rollout"))
+    step = fields.count(fields.mapping(rollout.get("canary")).get("step"))
+    if step is None:
+        raise ClusterError(
+            f"status.rollout.canary of {name} has no step yet; repeat the command, or promote the canary without --step"
+        )
+    return step

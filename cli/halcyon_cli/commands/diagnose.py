@@ -6,7 +6,7 @@ Read-only. Out of scope: the rules (`diagnose.registry`) and the redaction (`dia
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -23,6 +23,7 @@ from halcyon.render import names
 from halcyon_cli.arguments.options import (
     FILE,
     Output,
+    check_unused,
     cluster_options,
     emit,
     name_argument,
@@ -102,6 +103,8 @@ def main(  # noqa: PLR0917  # click passes them by keyword
     name: str, bundle: Path | None, no_bundle: bool, lines: int, target: Target, output: Output
 ) -> int:  # fmt: skip
     """Show likely causes of a model's problems, the likeliest first, and write a bundle with the evidence."""
+    if no_bundle:
+        check_unused(("lines",), "limits the logs of the bundle, and --no-bundle writes none; leave one of them out")
     if no_bundle and bundle is not None:
         raise InputError("--bundle names a file, and --no-bundle writes none; leave one of them out")
     cluster, now = Cluster(target), datetime.now(UTC)
@@ -160,10 +163,12 @@ def _collect_facts(cluster: Cluster, name: str, now: datetime) -> _Evidence:
         or ()
     )
     model_batches = _read_or_note(evidence, lambda: batches.of_model(cluster, name), "its batches") or ()
-    batch_names = [str(fields.mapping(batch.get("metadata")).get("name")) for batch in model_batches]
-    evidence.facts = Facts(
-        inventory, now, [e for e in events if _is_about(e, name)], operators, capacity, model_batches
-    )
+    batch_names = [_name(batch) for batch in model_batches]
+    models = _read_or_note(evidence, cluster.models, "other models, whose events may be among those of this one") or []
+    others = [other for model in models if (other := _name(model)).startswith(f"{name}-")]
+    own = {_name(obj) for obj in (*inventory.pods, *inventory.deployments)}
+    model_events = [e for e in events if _is_about(e, name) and not is_of_another(e, others, own)]
+    evidence.facts = Facts(inventory, now, model_events, operators, capacity, model_batches)
     evidence.batch_events = [
         e
         for e in events
@@ -188,7 +193,7 @@ def _collect_bundle(cluster: Cluster, name: str, evidence: _Evidence, lines: int
         if not node or node in unreachable_nodes:  # the pod's containers haven't run, or its kubelet doesn't respond
             continue
         try:
-            evidence.logs |= _logs(cluster, pod, lines)
+            _add_logs(cluster, pod, lines, evidence.logs)
         except ClusterError as error:
             unreachable_nodes.add(node)
             evidence.unread.append(f"logs of {pod_name} and of other pods on node {node}: {error}")
@@ -210,14 +215,17 @@ def _collect_batches(cluster: Cluster, evidence: _Evidence) -> list[Mapping[str,
     return pods[::-1][:_MAX_RUNNER_LOGS]
 
 
-def _logs(cluster: Cluster, pod: Mapping[str, Any], lines: int) -> dict[str, str]:
-    """Return the last lines of a pod's logs by path, including logs of previous runs of its containers."""
-    pod_name, logs = str(pod["metadata"]["name"]), {}
+def _add_logs(cluster: Cluster, pod: Mapping[str, Any], lines: int, logs: dict[str, str]) -> None:
+    """Add the last lines of a pod's logs by path, including logs of previous runs of its containers.
+
+    Raises:
+        ClusterError: a log can't be read. The logs before it have been added.
+    """
+    pod_name = _name(pod)
     for container in _containers(pod):
         for previous in (False, True):
             if log_text := cluster.log(pod_name, container, lines=lines, previous=previous):
                 logs[f"{pod_name}/{container}{'.previous' if previous else ''}.log"] = log_text
-    return logs
 
 
 def _containers(pod: Mapping[str, Any]) -> list[str]:
@@ -238,8 +246,25 @@ def _read_or_note(evidence: _Evidence, read: Any, subject: str) -> Any:  # of an
 
 def _is_about(event: Mapping[str, Any], name: str) -> bool:
     """Return True if the event is about the model, or about an object whose name starts with the model's name."""
-    regarding = fields.mapping(event.get("regarding") or event.get("involvedObject")).get("name")
-    return regarding == name or str(regarding).startswith(f"{name}-")
+    subject = _subject(event)
+    return subject == name or subject.startswith(f"{name}-")
+
+
+def is_of_another(event: Mapping[str, Any], others: Sequence[str], own: Collection[str]) -> bool:
+    """Return True if the event is about another model whose name starts with this model's name, or about its objects.
+
+    `own` has the names of this model's pods and Deployments, one of which may have the name of another model.
+    """
+    return _subject(event) not in own and any(_is_about(event, other) for other in others)
+
+
+def _subject(event: Mapping[str, Any]) -> str:
+    """Return the name of the object that an event is about."""
+    return str(fields.mapping(event.get("regarding") or event.get("involvedObject")).get("name"))
+
+
+def _name(obj: Mapping[str, Any]) -> str:
+    return str(fields.mapping(obj.get("metadata")).get("name"))
 
 
 # Writing.

@@ -42,7 +42,7 @@ pod states:
   loading   Triton loads the model and warms it up
   warming   Triton has started and isn't ready yet
   ready     receives requests
-  unready   was ready and isn't now
+  unready   was ready and isn't now, or a balancer that is not ready yet
   draining  is terminating and finishes its requests
   failed    with the reason and the original message
 

@@ -93,7 +93,10 @@ def _prefixed(lines: Sequence[str], pod: str) -> Iterator[str]:
 
 
 def _follow(cluster: Cluster, pods: Sequence[str], container: str, query: Mapping[str, str], *, prefixed: bool) -> int:
-    """Print new lines of the logs of at most `MAX_FOLLOWED` pods, until every container has stopped."""
+    """Print new lines of the logs of at most `MAX_FOLLOWED` pods, until every container has stopped.
+
+    They also end if the output is a pipe that its reader has closed.
+    """
     if len(pods) > MAX_FOLLOWED:
         command, count = cluster.target.command, len(pods)
         warn(command, f"follows the logs of {MAX_FOLLOWED} of {count} pods; for another pod: --pod NAME")
@@ -111,11 +114,11 @@ def _follow(cluster: Cluster, pods: Sequence[str], container: str, query: Mappin
 
     for pod in pods:
         threading.Thread(target=read, args=(pod,), daemon=True).start()
-    open_logs = len(pods)
-    while open_logs:
+    open_logs, has_reader = len(pods), True
+    while open_logs and has_reader:
         pod, line, error = lines.get()
         if line is not None:
-            emit(next(_prefixed([line], pod if prefixed else "")))
+            has_reader = emit(next(_prefixed([line], pod if prefixed else "")))
             continue
         open_logs -= 1
         if error is not None:

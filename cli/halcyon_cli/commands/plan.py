@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from halcyon.api.spec import Spec, defaults
 from halcyon.api.spec.parse import SpecError, parse
@@ -36,6 +35,7 @@ from halcyon_cli.arguments.options import (
     FILE,
     REPLICAS,
     Output,
+    check_unused,
     cluster_options,
     emit,
     output_options,
@@ -146,10 +146,7 @@ def main(offline: bool, target: Target, output: Output, **arguments: Any) -> int
 
 def _preview(options: _Options, target: Target, output: Output, *, offline: bool) -> int:
     """Show the objects of the model and the changes that an apply would make."""
-    context = click.get_current_context()
-    for param in context.command.params:
-        if param.name in _PLANNER_OPTIONS and context.get_parameter_source(param.name) is ParameterSource.COMMANDLINE:
-            raise InputError(f"{param.opts[0]} is for the planner, which needs --observations; give both, or neither")
+    check_unused(_PLANNER_OPTIONS, "is for the planner, which needs --observations; give both, or neither")
     from halcyon_cli.plan.preview import show  # noqa: PLC0415  # slow to import
 
     documents = _documents(options.file)
@@ -170,6 +167,8 @@ def _preview(options: _Options, target: Target, output: Output, *, offline: bool
 
 def _replay(options: _Options, observations: Path, output: Output) -> int:
     """Print the planner's decisions for the recorded observations."""
+    if output.form == "name":
+        raise InputError("-o name is for the objects of a model, and a replay has none; for example -o json")
     try:
         name, spec = _model(_documents(options.file), options.file, options.name)
         record = parse_observations(_text(observations), file=str(observations))

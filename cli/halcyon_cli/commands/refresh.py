@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Literal
 
 import click
@@ -18,6 +19,7 @@ from halcyon.control.rollout.refresh import REFRESH
 from halcyon_cli.arguments.options import (
     DURATION,
     Output,
+    check_unused,
     cluster_options,
     emit,
     name_argument,
@@ -25,9 +27,10 @@ from halcyon_cli.arguments.options import (
     selector_option,
     warn,
 )
+from halcyon_cli.commands.outage_notice import OutageNotice
 from halcyon_cli.errors import ClusterError, InputError
 from halcyon_cli.kube import fields
-from halcyon_cli.kube.client import Cluster, Target
+from halcyon_cli.kube.client import Cluster, NoSuchModelError, Target
 
 POLL_INTERVAL_S = 1.0
 MODEL_TIMEOUT_S = 1800.0
@@ -48,7 +51,7 @@ kubectl, for one model: kubectl annotate --overwrite mdep resnet50 serving.halcy
 docs/guides/upgrade.md.
 
 With -o json or yaml, the output is a list with the result of each model: outdated (--dry-run), started, served, waiting (timed out), stalled or
-skipped.
+skipped (not refreshed, because an earlier one failed or it was deleted).
 
 \b
 exit status:
@@ -80,6 +83,10 @@ def main(  # noqa: PLR0917  # click passes them by keyword
         raise InputError(f"-l needs --all, and {name} names one model; omit -l")
     if all_namespaces and not all_models:
         raise InputError(f"-A needs --all, and {name} is one model; omit -A, and give its namespace with -n")
+    if not all_models:
+        check_unused(
+            ("within_s",), f"limits the wait of --all; wait for one model with halcyon status {name} -w --for 30m"
+        )
     cluster = Cluster(target)
     models = (
         [cluster.model(name)] if name is not None else cluster.models(all_namespaces=all_namespaces, selector=selector)
@@ -170,11 +177,15 @@ def _refresh_in_sequence(cluster: Cluster, outdated: list[OutdatedModel], within
     Raises:
         ClusterError: the first model can't be changed, so nothing was done.
     """
+    outage = OutageNotice("refresh")
     for number, outdated_model in enumerate(outdated, 1):
-        in_namespace = cluster.in_namespace(outdated_model.namespace)
         progress = f"{number} of {len(outdated)}: {outdated_model.namespace}/{outdated_model.name}"
         try:
             _annotate(cluster, outdated_model)
+            outcome = wait(partial(_state, cluster, outdated_model, outage), within_s)
+        except NoSuchModelError:
+            results.add(outdated_model, "skipped", f"{progress} was deleted")
+            continue
         except ClusterError as error:
             if number == 1:
                 raise
@@ -183,14 +194,6 @@ def _refresh_in_sequence(cluster: Cluster, outdated: list[OutdatedModel], within
             for other in outdated[number - 1 :]:
                 results.add(other, "skipped")
             return 1
-
-        def state(in_namespace: Cluster = in_namespace, outdated_model: OutdatedModel = outdated_model) -> State:
-            try:
-                return rollout_state(in_namespace.model(outdated_model.name), outdated_model.revision)
-            except ClusterError:
-                return "waiting"  # a failed request is retried until the time limit
-
-        outcome = wait(state, within_s)
         if outcome != "served":
             remaining = len(outdated) - number
             why = f"does not serve its new template within {within_s:.0f} s" if outcome == "waiting" else "is stalled"
@@ -201,6 +204,23 @@ def _refresh_in_sequence(cluster: Cluster, outdated: list[OutdatedModel], within
             return 1
         results.add(outdated_model, outcome, f"{progress} serves its new template")
     return 0
+
+
+def _state(cluster: Cluster, outdated_model: OutdatedModel, outage: OutageNotice) -> State:
+    """Return the state of a refresh. After a failed request, it is waiting, so the request is repeated.
+
+    Raises:
+        NoSuchModelError: the model was deleted.
+    """
+    try:
+        model = cluster.in_namespace(outdated_model.namespace).model(outdated_model.name)
+    except NoSuchModelError:
+        raise
+    except ClusterError as error:
+        outage.request_failed(error)
+        return "waiting"
+    outage.request_succeeded()
+    return rollout_state(model, outdated_model.revision)
 
 
 def wait(

@@ -42,8 +42,8 @@ a switch of the operator instead: within 5 s, no model loses a replica to a
 scaling decision, and models still scale up. See docs/guides/incidents.md.
 """
 _RESUME_ALL = """\
-With --all, the models that pause --all paused get back the mode they had before.
-Models that were paused one by one stay paused. --site turns the site's switch off.
+A model that pause --all paused gets back the mode it had before, with a name and
+with --all. With --all, models that were paused one by one stay paused. --site turns the site's switch off.
 """
 _EXIT_STATUS = """\
 \b
@@ -186,24 +186,34 @@ def resume(  # noqa: PLR0917  # click passes them by keyword
     if site:
         return _switch(cluster, "", name, output, all_models=all_models)
     if name is not None and not all_models:
-        scaling = _scaling(cluster.model(name))
+        model = cluster.model(name)
+        scaling = _scaling(model)
         if scaling is None:
             raise InputError(
                 f"{name} has no spec.scaling, so there is nothing to resume; enable it with spec.scaling: {{maxReplicas: 8}}"
             )
         mode = scaling.get("mode", "Active")
-        patched = cluster.patch(name, _patch_with_reason({"scaling": {"mode": "Active"}}, None))
+        resumed = _mode_before_pause(model) or "Active"
+        patched = cluster.patch(name, _patch_with_reason({"scaling": {"mode": resumed}}, None))
         was = "was active already" if mode == "Active" else f"was {mode}"
-        output.changed(patched, f"resumed ({was})", f"halcyon explain {name}")
+        now = "" if resumed == "Active" else f", in mode {resumed} as before"
+        output.changed(patched, f"resumed ({was}){now}", f"halcyon explain {name}")
         return 0
     models = _selected(cluster, name, all_models=all_models, all_namespaces=all_namespaces, selector=selector)
-    changes = []
-    for model in models:
-        before = fields.mapping(fields.mapping(model.get("metadata")).get("annotations")).get(PAUSED_FROM)
-        if before and fields.mapping(_scaling(model)).get("mode") == "Paused":
-            mode = before if before in {"Active", "Recommend"} else "Active"
-            changes.append((model, _patch_with_reason({"scaling": {"mode": mode}}, None)))
+    changes = [
+        (model, _patch_with_reason({"scaling": {"mode": mode}}, None))
+        for model in models
+        if (mode := _mode_before_pause(model)) is not None
+    ]
     return _change_all(cluster, changes, "resumed", len(models), output)
+
+
+def _mode_before_pause(model: Mapping[str, Any]) -> str | None:
+    """Return the mode of a model before `pause --all`; None if that command hasn't paused it."""
+    before = fields.mapping(fields.mapping(model.get("metadata")).get("annotations")).get(PAUSED_FROM)
+    if not before or fields.mapping(_scaling(model)).get("mode") != "Paused":
+        return None
+    return before if before in {"Active", "Recommend"} else "Active"
 
 
 def _check_filters(name: str | None, *, all_models: bool, site: bool, all_namespaces: bool, selector: str) -> None:

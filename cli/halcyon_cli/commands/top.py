@@ -52,6 +52,7 @@ def main(  # noqa: PLR0917  # click passes them by keyword
             for model in Cluster(target).models(all_namespaces=all_namespaces, selector=selector)
         ],
         sort_key,
+        price,
     )
     if output.is_data:
         output.data([row.to_dict() | {"costPerHour": model_rows.hourly_cost(row, price)} for row in rows])

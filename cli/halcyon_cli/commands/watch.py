@@ -12,6 +12,7 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Self
 
 from typing_extensions import override
@@ -33,6 +34,8 @@ AGE_REFRESH_INTERVAL_S = 10.0
 def follow(cluster: Cluster, name: str, output: Output, limit_s: float | None) -> int:
     """Draw the tree until the time limit, the deletion of the model or an interrupt, and return the exit status.
 
+    It also ends if the output is a pipe that its reader has closed.
+
     On a terminal the page is redrawn in place. Otherwise a new page is printed whenever its content changes.
 
     Raises:
@@ -44,12 +47,12 @@ def follow(cluster: Cluster, name: str, output: Output, limit_s: float | None) -
     with contextlib.suppress(KeyboardInterrupt):
         screen = _TerminalWriter(output) if sys.stdout.isatty() else _StreamWriter(output)
         with screen:
-            screen.show(replace(initial, downloads=downloads.progress(initial.servers)), "")
-            for inventory, warning in changes(cluster, name, initial, ends_at):
+            for inventory, warning in chain([(initial, "")], changes(cluster, name, initial, ends_at)):
                 if inventory is None:
                     screen.finish(f"ModelDeployment {name} was deleted")
                     break
-                screen.show(replace(inventory, downloads=downloads.progress(inventory.servers)), warning)
+                if not screen.show(replace(inventory, downloads=downloads.progress(inventory.servers)), warning):
+                    break
     return 0
 
 
@@ -101,8 +104,8 @@ class _PageWriter(contextlib.AbstractContextManager["_PageWriter"]):
         self._output = output
 
     @abstractmethod
-    def show(self, inventory: Inventory, warning: str) -> None:
-        """Show a page for these objects, with the warning if it isn't empty."""
+    def show(self, inventory: Inventory, warning: str) -> bool:
+        """Show a page for these objects, with the warning if it isn't empty. Return whether there may be a reader."""
 
     def finish(self, text: str) -> None:
         """Print the last line of the output."""
@@ -119,13 +122,14 @@ class _StreamWriter(_PageWriter):
     _last: object = None
 
     @override
-    def show(self, inventory: Inventory, warning: str) -> None:
+    def show(self, inventory: Inventory, warning: str) -> bool:
         from halcyon_cli.output.tree import build_tree  # noqa: PLC0415  # as in `get`
 
         current = build_tree(inventory)
         if (current, warning) != self._last:
             self._last = current, warning
-            emit(_render(inventory, warning, self._output) + "\n")
+            return emit(_render(inventory, warning, self._output) + "\n")
+        return True
 
 
 class _TerminalWriter(_PageWriter):
@@ -149,10 +153,11 @@ class _TerminalWriter(_PageWriter):
         self._live.stop()
 
     @override
-    def show(self, inventory: Inventory, warning: str) -> None:
+    def show(self, inventory: Inventory, warning: str) -> bool:
         from rich.text import Text  # noqa: PLC0415
 
         self._live.update(Text.from_ansi(_render(inventory, warning, self._output)), refresh=True)
+        return True
 
     @override
     def finish(self, text: str) -> None:

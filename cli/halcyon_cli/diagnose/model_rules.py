@@ -206,9 +206,9 @@ def ineffective_fields(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
         yield Cause(10, "a field of the spec has no effect", (message,), "remove it, or follow the message")
 
 
-def recent_warnings(facts: Facts, index: ConditionIndex) -> Iterator[Cause]:
+def recent_warnings(facts: Facts, _: ConditionIndex) -> Iterator[Cause]:
     """Detect recent warning events, except those of deleted or ready pods. Most pods fail a probe while they start."""
-    failing_pods = {pod_name(pod) for pod, pod_stage in index.stages if pod_stage.state != "ready"}
+    failing_pods = {pod_name(pod) for pod in facts.inventory.pods if stage(pod).state != "ready"}
     recent = []
     for event in facts.events:
         regarding = fields.mapping(event.get("regarding"))

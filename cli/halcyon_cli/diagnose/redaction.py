@@ -52,8 +52,8 @@ _NAME_FIELDS = {"secretName", "secretKeyRef", "secretRef", "imagePullSecrets", "
 """Fields of Kubernetes objects that match the pattern, although their values are names and not secrets."""
 _NAMES_IN_TEXT = {"imagePullSecrets", "serviceAccountToken"}
 _NUMBER = re.compile(r"\d{1,7}(?:\.\d{1,7})?|true|false|null", re.IGNORECASE)
-"""Pattern of names that look secret, although their values aren't. They are numbers of tokens (`max_tokens`), token ids
-and switches."""
+"""Pattern of values that aren't secret, although their names look so: numbers of tokens (`max_tokens`), token ids and
+switches."""
 _NEVER_COUNTED = re.compile(r"pass|pwd|secret|key|credential", re.IGNORECASE)
 """Pattern of names whose values are secret even if they are numbers."""
 _DROPPED = {"managedFields", "kubectl.kubernetes.io/last-applied-configuration"}

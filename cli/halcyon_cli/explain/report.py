@@ -104,7 +104,7 @@ class ShownChange:
 
 @dataclass(frozen=True)
 class ShownLine:
-    """Line that is fitted to the batch times of a replica with a number of model instances."""
+    """Straight line that is fitted to the batch times of a replica, for one number of model instances."""
 
     instances: int
     constant_milliseconds: str

@@ -184,8 +184,7 @@ class Cluster:
             return None
         if status >= 400:
             raise ClusterError(self._error_message(status, response, reason, f"{method.lower()} on {kind.plural}"))
-        stored: Object = json.loads(response)
-        return stored
+        return dict(json.loads(response))
 
     def find(self, kind: Kind, name: str) -> Object | None:
         """Return an object, or None if it doesn't exist. A namespaced kind is read from the client's namespace.
@@ -311,7 +310,8 @@ class Cluster:
             verbs = "get and list" if body is None else "get and patch"
             resource = path.partition(f"namespaces/{self.namespace}/")[2].partition("/")[0] or path.rpartition("/")[2]
             group = f".{GROUP}" if resource == PLURAL else ""
-            permission = f"{verbs} on {resource}{group} in namespace {self.namespace}"
+            scope = f"in namespace {self.namespace}" if "/namespaces/" in path else "in the whole cluster"
+            permission = f"{verbs} on {resource}{group} {scope}"
             raise ClusterError(self._error_message(status, content, reason, permission))
         try:
             document = json.loads(content)

@@ -29,6 +29,8 @@ _TLS = {
     "ALERT_": "its TLS can't be used, because it ended the handshake; check server in the kubeconfig, for example server: https://10.0.0.1:6443",
 }
 """Problems by words in errors of TLS. The first match counts."""
+_DENIED = re.compile(r"denied (?:the )?request|exceeded quota")
+"""Pattern of rejections by an admission webhook, an admission policy or a quota, which no permission changes."""
 _CONNECTION = re.compile(r"^HTTPS?Connection(Pool)?\([^)]*\): ")
 """Prefix of urllib3's error messages, which is removed for users."""
 
@@ -69,9 +71,9 @@ def rejected(status: int, content: bytes, reason: str, *, host: str, namespace: 
         message = reason
     if status == 401:
         return f"no access: the cluster at {host} rejects the kubeconfig's credentials ({message}); log in again, or choose another context"
-    if status == 403:
+    if status == 403 and not _DENIED.search(message):
         return f"no access: {message}; you need {permission}"
-    if status == 422:
+    if status in {403, 422}:
         return f"the cluster at {host} rejects the change: {message}"
     return f"the cluster at {host} responds with {status}: {message}; try again, or try kubectl get mdep -n {namespace}"
 

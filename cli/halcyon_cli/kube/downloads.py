@@ -23,7 +23,7 @@ _MAX_LINES = 20
 
 
 class Downloads:
-    """Reader of the progress. A log is read again only after the time in which the fetcher writes at most one line."""
+    """Reader of the progress of downloads. A log is read at most once in `MIN_INTERVAL_S`, in which it gets one new line."""
 
     def __init__(self, cluster: Cluster, clock: Callable[[], float] = time.monotonic) -> None:
         """Read from this cluster."""

@@ -19,8 +19,8 @@ from halcyon_cli.kube.client import Cluster
 Object = Mapping[str, Any]
 
 STEADY_S = 5.0
-"""Time in seconds after which a watch counts as steady. A shorter watch without an event counts as failed. If a steady
-watch fails, the count of successive failures starts at 1."""
+"""Duration of a watch in seconds from which its end is normal, so that earlier failures no longer count. A shorter watch
+without an event has failed."""
 MAX_DELAY_S = 10.0
 """Maximum delay before the objects are listed again after a failure, in seconds."""
 

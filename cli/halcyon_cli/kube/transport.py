@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
+from http import HTTPStatus
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Any
@@ -74,10 +75,29 @@ class Transport:
     ) -> urllib3.BaseHTTPResponse:
         """Send a request, and return the response. Its body isn't read yet.
 
+        If the API server rejects credentials that a plugin printed for an earlier request, the plugin runs again, as for
+        kubectl. Not every plugin says when its credentials expire.
+
         Raises:
             urllib3.exceptions.HTTPError, OSError: there was no response.
             KubeconfigError: the credentials can't be used.
         """
+        had_credentials = self._plugin_access is not None
+        response = self._send(method, path, headers, body, timeout)
+        if response.status == HTTPStatus.UNAUTHORIZED and had_credentials:
+            response.close()
+            self._expires = datetime.now(UTC)
+            response = self._send(method, path, headers, body, timeout)
+        return response
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str] | None,
+        body: bytes | None,
+        timeout: urllib3.Timeout,
+    ) -> urllib3.BaseHTTPResponse:
         all_headers = self.headers()
         all_headers.update(headers or {})
         return self.pool.request(

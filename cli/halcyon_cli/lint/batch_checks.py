@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from halcyon.api.batch_inference import BatchInferenceSpec
 from halcyon.api.timestamps import epoch_seconds
-from halcyon.api.types import NAME_MESSAGE, NAME_PATTERN
+from halcyon.api.types import NAME_MESSAGE, NAME_PATTERN, BrokenRulesError
 
 _TIME = "2026-12-01T06:00:00Z"
 
@@ -36,7 +36,6 @@ def problems(name: str, spec_fields: Any) -> Iterator[tuple[str, str]]:
 def _problem(error: Mapping[str, Any]) -> tuple[str, str]:
     location = error["loc"]
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in ("spec", *location))[1:]
-    message = str(error["msg"])
     if error["type"] == "extra_forbidden":
         names = _fields(location[:-1])
         close_matches = get_close_matches(str(location[-1]), names, 1)
@@ -44,8 +43,10 @@ def _problem(error: Mapping[str, Any]) -> tuple[str, str]:
         return "unknown-field", f"{path} is not a field; {hint}"
     if error["type"] == "missing":
         return "missing-field", f"{path} is missing"
-    if error["type"] == "value_error":
-        return "conflicting-fields", message.removeprefix("Value error, ")
+    cause = error.get("ctx", {}).get("error", error["msg"])
+    message = str(cause)
+    if isinstance(cause, BrokenRulesError):
+        return "conflicting-fields", message
     value_text = json.dumps(error["input"])
     value_text = value_text if len(value_text) <= 60 else f"{value_text[:57]}..."
     return "invalid-value", f"{path} is {value_text}: {message[:1].lower()}{message[1:]}"

@@ -39,7 +39,7 @@ _ANY_NAME = "model"
 _VALID_SPEC = {"model": {"source": {"uri": "s3://models/model"}}}
 """Valid spec that is used to check single parts of an invalid spec."""
 _STRING, _NULL = "tag:yaml.org,2002:str", "tag:yaml.org,2002:null"
-"""YAML types of unquoted values that JSON, the format of the API server, doesn't have."""
+"""YAML types of a string and of an empty value."""
 
 
 @dataclass(frozen=True)
@@ -236,10 +236,11 @@ def _metadata_errors(node: MappingNode) -> Iterator[tuple[int, str, str]]:
 
 def _metadata_types(meta: MappingNode) -> Iterator[tuple[int, str, str]]:
     """Yield (line, rule, message) for the fields of `metadata` that the API server accepts only as strings."""
-    namespace = _child(meta, "namespace")
-    if namespace is not None and namespace.tag not in {_STRING, _NULL}:
-        message = f"metadata.namespace is {_value_text(namespace)}; it must be a string, for example namespace: team-a"
-        yield namespace.start_mark.line + 1, "invalid-value", message
+    for field, example in (("name", "resnet50"), ("namespace", "team-a")):
+        text = _child(meta, field)
+        if text is not None and text.tag not in {_STRING, _NULL, *NON_JSON_TAGS}:
+            message = f"metadata.{field} is {_value_text(text)}; it must be a string, for example {field}: {example}"
+            yield text.start_mark.line + 1, "invalid-value", message
     for field in ("labels", "annotations"):
         values = _child(meta, field)
         if values is None or values.tag == _NULL:
@@ -358,7 +359,7 @@ def _child(node: Node, name: str) -> Node | None:
 
 def _scalar(node: Node, name: str) -> str:
     child = _child(node, name)
-    return str(child.value) if isinstance(child, ScalarNode) else ""
+    return str(child.value) if isinstance(child, ScalarNode) and child.tag != _NULL else ""
 
 
 def _line(node: Node, name: str) -> int:

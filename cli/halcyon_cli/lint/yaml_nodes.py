@@ -8,6 +8,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 _MERGE = "tag:yaml.org,2002:merge"
 NON_JSON_TAGS = {"tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:binary"}
+"""YAML types of values that JSON, the format of the API server, doesn't have."""
 
 
 def pairs(node: MappingNode) -> Iterator[tuple[Node, Node]]:

@@ -144,11 +144,14 @@ def list_table(
     return head, cells
 
 
-def sorted_rows(rows: Sequence[ModelRow], key_name: SortKey) -> list[ModelRow]:
-    """Sort rows with the highest value first and unknown values last. Equal rows are sorted by namespace and name."""
+def sorted_rows(rows: Sequence[ModelRow], key_name: SortKey, price: float | None = None) -> list[ModelRow]:
+    """Sort rows with the highest value first and unknown values last. Equal rows are sorted by namespace and name.
+
+    Costs are those of `hourly_cost`. A model without a known price is sorted as if a GPU cost 1 an hour.
+    """
 
     def key(row: ModelRow) -> tuple[float, str, str]:
-        cost = float(row.gpus) if row.cost_per_hour is None else row.cost_per_hour
+        cost = float(row.gpus) if (hourly := hourly_cost(row, price)) is None else hourly
         amount = {"queue": row.waiting, "gpu": row.utilization, "cost": cost, "name": 0.0}[key_name]
         return (1.0 if amount is None else -amount, row.namespace, row.name)
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from halcyon.api.documents.balancer_plan import PLAN_KEY, CollectorAddress
 from halcyon.api.policy.network import SiteNetwork
@@ -27,6 +28,7 @@ from halcyon_cli.kube import fields
 from halcyon_cli.kube.client import Cluster
 
 Object = Mapping[str, Any]
+T = TypeVar("T")
 UNKNOWN_UID = "00000000-0000-0000-0000-000000000000"
 _OPERATOR_SELECTOR = "app.kubernetes.io/name=halcyon"
 _API_SERVICE = "v1beta1.external.metrics.k8s.io"
@@ -87,12 +89,13 @@ def live_scope(cluster: Cluster, document: Object) -> PlannedScope:
             "you can't read the operator's Deployment, and the model has no objects yet: images are placeholders"
         )
     selector = f"{names.OWNER_LABEL}={name},{names.COMPONENT_LABEL}={names.SERVER}"
-    servers = cluster.items(kinds.POD, selector=selector) or [] if live is not None else []
-    source, _ = _source(
-        document,
-        lambda referenced: cluster.find(kinds.CONFIG_MAP, referenced),
-        lambda referenced: cluster.find(kinds.PERSISTENT_VOLUME_CLAIM, referenced) is not None,
-    )
+    pods_note = "you may not read pods: the number of pods to replace is unknown"
+    read_pods = partial(cluster.items, kinds.POD, selector=selector)
+    servers = _permitted(read_pods, notes, pods_note, None) or [] if live is not None else []
+    source = _live_source(cluster, document, notes)
+    has_gateway = fields.mapping(fields.mapping(document["spec"]).get("traffic")).get("gateway") is not None
+    routes_note = "you may not read HTTPRoutes and GRPCRoutes: assumes that the cluster has these kinds"
+    routes_notes = notes if has_gateway else []  # without a Gateway, the kinds make no difference
     scope = Scope(
         resource=dict(resource),
         site=_site(options, children.get((kinds.CONFIG_MAP, names.balancer(name)))),
@@ -104,7 +107,10 @@ def live_scope(cluster: Cluster, document: Object) -> PlannedScope:
         pods=tuple(pods.project(dict(pod)) for pod in servers),
         source=source,
         metrics_api=_metrics_api(cluster, resource, options, notes),
-        gateway_api=all(cluster.items(kind) is not None for kind in kinds.ROUTES),
+        gateway_api=all(
+            _permitted(partial(cluster.items, kind), routes_notes, routes_note, list[Object]()) is not None
+            for kind in kinds.ROUTES
+        ),
     )
     return PlannedScope(scope, tuple(dict.fromkeys(notes)))
 
@@ -132,21 +138,33 @@ def _children(
 ) -> dict[tuple[Kind, str], Object]:
     children: dict[tuple[Kind, str], Object] = {}
     for kind in kinds_to_read:
-        try:
-            items = cluster.items(kind, selector=f"{names.OWNER_LABEL}={name}") or []
-        except ClusterError:
-            notes.append(f"you may not read {kind.plural}: existing ones are treated as absent")
-            continue
+        selector = f"{names.OWNER_LABEL}={name}"
+        items = _permitted(partial(cluster.items, kind, selector=selector), notes, _absent(kind), None) or []
         children |= {(kind, str(obj["metadata"]["name"])): obj for obj in items}
     return children
 
 
 def _find_readable(cluster: Cluster, kind: Kind, name: str, notes: list[str]) -> Object | None:
+    return _permitted(partial(cluster.find, kind, name), notes, _absent(kind), None)
+
+
+def _absent(kind: Kind) -> str:
+    return f"you may not read {kind.plural}: existing ones are treated as absent"
+
+
+def _permitted(read: Callable[[], T | None], notes: list[str], note: str, assumed: T | None) -> T | None:
+    """Return what `read` returns. If the user has no permission for it, add the note, and return what is assumed.
+
+    Raises:
+        ClusterError: the request failed for another reason, so an assumption could be wrong.
+    """
     try:
-        return cluster.find(kind, name)
-    except ClusterError:
-        notes.append(f"you may not read {kind.plural}: existing ones are treated as absent")
-        return None
+        return read()
+    except ClusterError as error:
+        if not str(error).startswith("no access:"):
+            raise
+        notes.append(note)
+        return assumed
 
 
 def _operator_options(cluster: Cluster) -> dict[str, list[str]]:
@@ -265,6 +283,28 @@ def _metrics_api(
     return ExternalMetricsApi(ours=ours, why="as currently served", tolerance=ours)
 
 
+def _live_source(cluster: Cluster, document: Object, notes: list[str]) -> SourceState:
+    """Return the state of the model's source in a cluster. An object that the user may not read is assumed to exist."""
+    config_map_ref = fields.mapping(_source_of(document).get("configMap"))
+    keys = [str(item.get("key")) for item in fields.mappings(config_map_ref.get("items"))]
+
+    def config_map(name: str) -> Object | None:
+        note = f"you may not read ConfigMap {name}: the name of its copy will differ"
+        assumed: Object = {"data": dict.fromkeys(keys, "")}
+        return _permitted(partial(cluster.find, kinds.CONFIG_MAP, name), notes, note, assumed)
+
+    def claim(name: str) -> bool:
+        note = f"you may not read PersistentVolumeClaim {name}: assumes that it exists"
+        assumed: Object = {}
+        return _permitted(partial(cluster.find, kinds.PERSISTENT_VOLUME_CLAIM, name), notes, note, assumed) is not None
+
+    return _source(document, config_map, claim)[0]
+
+
+def _source_of(document: Object) -> Object:
+    return fields.mapping(fields.mapping(fields.mapping(document.get("spec")).get("model")).get("source"))
+
+
 def _source(
     document: Object,
     config_map: Callable[[str], Object | None],
@@ -273,7 +313,7 @@ def _source(
     allow_missing: bool = False,
 ) -> tuple[SourceState, list[str]]:
     """Return the state of the model's source, and notes on assumptions about it."""
-    source = fields.mapping(fields.mapping(fields.mapping(document.get("spec")).get("model")).get("source"))
+    source = _source_of(document)
     claim_name = fields.mapping(source.get("persistentVolumeClaim")).get("claimName")
     if claim_name is not None:
         return SourceState(

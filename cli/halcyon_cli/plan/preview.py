@@ -7,6 +7,7 @@ Out of scope: the differences (`child_diff`), the scope (`cluster_scope`), and t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from halcyon.control.desired import plan as reconciled
@@ -30,7 +31,10 @@ def show(
     """Print the preview. Return exit status 1 if the operator would reject the spec, else 0."""
     planned_scope = offline_scope(document, documents) if cluster is None else live_scope(cluster, document)
     planned = reconciled.make(planned_scope.scope)
-    diffs = diff_children(planned_scope.scope, planned, _no_dry_run if cluster is None else _cluster_dry_run(cluster))
+    rejections: list[str] = []
+    dry_run = _no_dry_run if cluster is None else _cluster_dry_run(cluster, rejections)
+    diffs = diff_children(planned_scope.scope, planned, dry_run)
+    planned_scope = replace(planned_scope, notes=(*planned_scope.notes, *rejections))
     acceptance = planned.acceptance
     if output.is_objects:
         output.objects([_applicable(diff.desired) for diff in diffs if diff.desired is not None])
@@ -57,12 +61,20 @@ def _no_dry_run(_kind: Kind, _desired: Mapping[str, Any]) -> None:
     return None
 
 
-def _cluster_dry_run(cluster: Cluster) -> DryRun:
+def _cluster_dry_run(cluster: Cluster, rejections: list[str]) -> DryRun:
+    """Return a function that applies an object as a dry run. If that fails, the diff is computed locally.
+
+    If the API server would reject the object, for example by an admission policy, the reason is added to `rejections`.
+    """
+
     def dry_run(kind: Kind, desired: dict[str, Any]) -> Mapping[str, Any] | None:
+        name = str(desired["metadata"]["name"])
         try:
-            return cluster.dry_run("PATCH", kind, str(desired["metadata"]["name"]), with_digest(desired))
-        except ClusterError:
-            return None  # the user may not write these objects; the diff is computed locally instead
+            return cluster.dry_run("PATCH", kind, name, with_digest(desired))
+        except ClusterError as error:
+            if not str(error).startswith("no access:"):  # the user needs no permission that the operator has
+                rejections.append(f"{kind.kind} {name}: {error}")
+            return None
 
     return dry_run
 

@@ -146,7 +146,7 @@ def _json(file: InputFile, inputs: Sequence[ModelInput]) -> Mapping[str, Array]:
         document = json.loads(file.content)
     except (ValueError, RecursionError) as error:
         raise TensorError(f"{file.path}: invalid JSON: {error}") from None
-    if isinstance(document, dict) and isinstance(document.get("inputs"), list):
+    if is_request(document, inputs):
         try:
             return {
                 str(tensor["name"]): _array(tensor["data"], file).reshape(tensor["shape"])
@@ -160,6 +160,18 @@ def _json(file: InputFile, inputs: Sequence[ModelInput]) -> Mapping[str, Array]:
     if isinstance(document, dict):
         return {str(name): _array(values, file) for name, values in document.items()}
     return {_single_input(file, inputs).name: _array(document, file)}
+
+
+def is_request(document: Any, inputs: Sequence[ModelInput]) -> bool:
+    """Return whether a JSON value is a KServe v2 request, and not an object with values by input name.
+
+    In both, the field `inputs` may be a list: a model may have an input with this name.
+    """
+    listed = document.get("inputs") if isinstance(document, dict) else None
+    if not isinstance(listed, list):
+        return False
+    is_named_so = any(model_input.name == "inputs" for model_input in inputs)
+    return not is_named_so or (bool(listed) and all(isinstance(tensor, dict) for tensor in listed))
 
 
 def array_of(values: Any) -> Array:

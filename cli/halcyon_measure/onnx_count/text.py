@@ -13,7 +13,11 @@ _NONE = "-"
 
 def page(static: Static) -> str:
     """Return the counts as text, at most 80 columns wide."""
-    lines = [answer(static), "", *_sizes(static)]
+    lines = [
+        *textwrap.wrap(answer(static), _WIDTH, break_long_words=False, break_on_hyphens=False),
+        "",
+        *_sizes(static),
+    ]
     first = static.sizes[0]
     if first.operators:
         lines += ["", *_operators(first)]

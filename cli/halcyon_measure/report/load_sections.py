@@ -329,6 +329,11 @@ def failures(runs: Sequence[LabelledRun]) -> Html:
         for run in runs
         for kind in run.document.failures
     ]
+    rows += [
+        [run.label, "", "other messages, which are too many to list", number(count), ""]
+        for run in runs
+        if run.document.failures and (count := run.document.unlisted_failures) > 0
+    ]
     if not rows:
         total = sum(run.document.requests.due for run in runs)
         return section("Failures", element("p", f"None of {total} requests failed."), anchor="failures")

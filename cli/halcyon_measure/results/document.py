@@ -207,3 +207,8 @@ class BenchDocument(Part):
     capacity: Capacity | None = Field(default=None, description="Largest rate that keeps the objective.")
     sweep: Sweep | None = Field(default=None, description="Figures over a grid of loads.")
     comparison: Comparison | None = Field(default=None, description="Differences of servers over rounds.")
+
+    @property
+    def unlisted_failures(self) -> int:
+        """Number of failed requests that aren't counted in `failures`, which has only the most frequent kinds."""
+        return self.requests.due - self.requests.answered - sum(kind.count for kind in self.failures)

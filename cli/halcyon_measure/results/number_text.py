@@ -18,6 +18,12 @@ def number(value: float | None) -> str:
     return f"{value:.{2 if abs(value) < 10 else 1 if abs(value) < 100 else 0}f}"
 
 
+def significant(value: float, digits: int) -> str:
+    """Return a number with this many significant digits, and never with an exponent: `1240`, not `1.24e+03`."""
+    text = f"{value:.{digits}g}"
+    return f"{float(text):.0f}" if "e+" in text else text
+
+
 def count_text(count: int | None, noun: str) -> str:
     """Return a count with its noun, which has an s unless the count is 1, for example `32 callers`."""
     return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -30,6 +29,7 @@ from halcyon_measure.results.number_text import number
 from halcyon_measure.results.run import Run
 from halcyon_measure.results.tally import Tally
 from halcyon_measure.schedule.scenario import Scenario
+from halcyon_measure.stats.proportion import share_interval
 
 PERCENTILES = (("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99), ("p99_9", 0.999))
 _MAX_FAILURES = 20
@@ -108,11 +108,8 @@ def accuracy(requests: Requests) -> Figure:
     n = requests.answered + requests.wrong
     if not n:
         return unmeasured("ratio", "no request was answered", _EXPECTED)
-    share, z = requests.answered / n, 1.96
-    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
-    half_width = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    interval = (max(middle - half_width, 0.0), min(middle + half_width, 1.0))
-    return Figure(value=share, unit="ratio", n=n, interval=interval, source=_EXPECTED)
+    share = requests.answered / n
+    return Figure(value=share, unit="ratio", n=n, interval=share_interval(share, n), source=_EXPECTED)
 
 
 def _target(target: Target, rows: str) -> MeasuredTarget:

@@ -6,6 +6,7 @@ import textwrap
 
 from halcyon_measure.results.document import BenchDocument, Latencies
 from halcyon_measure.results.figure import Figure
+from halcyon_measure.results.number_text import number
 from halcyon_measure.results.sections import answer_text, section_text
 from halcyon_measure.results.sections.sweep import Sweep
 
@@ -22,7 +23,7 @@ def page(document: BenchDocument) -> str:
         for reason in document.run.invalid_because:
             lines += _wrapped("NOT VALID ", reason)
         return "\n".join(lines)
-    lines = [*textwrap.wrap(answer(document), 80), ""] if document.capacity is not None else [answer(document), ""]
+    lines = [*textwrap.wrap(answer(document), 80, break_long_words=False, break_on_hyphens=False), ""]
     if document.capacity is not None:
         lines += [*answer_text.capacity(document.capacity), ""]
     lines += _table(document)
@@ -31,7 +32,7 @@ def page(document: BenchDocument) -> str:
         warm = f"{document.run.warm_up_s:.1f} s of warm-up"
     else:
         warm = f"settled after {document.run.warm_up_s:.1f} s" if document.run.settled else "not settled"
-    lines.append(f"run       {document.run.measured_s:.1f} s measured, {warm}; 95 % intervals in brackets")
+    lines += _wrapped("run       ", f"{document.run.measured_s:.1f} s measured, {warm}; 95 % intervals in brackets")
     for reason in document.run.invalid_because:
         lines += _wrapped("NOT VALID ", reason)
     if document.phases is not None:
@@ -58,7 +59,7 @@ def _of_sweep(document: BenchDocument, sweep: Sweep) -> str:
     if best is None or not best.rows_per_second.value:
         return f"{head}; no request was answered."
     unit = "rows/s" if {point.rows for point in sweep.points} != {"1"} else "requests/s"
-    return f"{head}; the most is {_number(best.rows_per_second.value)} {unit}, with {best.load_text}."
+    return f"{head}; the most is {number(best.rows_per_second.value)} {unit}, with {best.load_text}."
 
 
 def of_run(document: BenchDocument) -> str:
@@ -73,7 +74,7 @@ def of_run(document: BenchDocument) -> str:
     if document.goodput.value is not None and requests.good is not None:
         good = f", {100 * requests.good / max(requests.due, 1):.1f} % within the objective"
     return (
-        f"{target} answered {_number(document.throughput.value)} requests/s: p50 {_ms(latency.p50)}, "
+        f"{target} answered {number(document.throughput.value)} requests/s: p50 {_ms(latency.p50)}, "
         f"p99 {_ms(latency.p99)}{good}; {share}."
     )
 
@@ -89,15 +90,15 @@ def _table(document: BenchDocument) -> list[str]:
         cells = []
         for column in _COLUMNS:
             figure: Figure = getattr(latencies, column)
-            cells.append(_number(figure.value) + ("?" if figure.value is not None and figure.reason else " "))
+            cells.append(number(figure.value) + ("?" if figure.value is not None and figure.reason else " "))
         table.append(f"{name:<10}" + "".join(f"{cell:>9}" for cell in cells))
     intervals = [
-        f"{_NAMES.get(name, name)} [{_number(figure.interval[0])}, {_number(figure.interval[1])}]"
+        f"{_NAMES.get(name, name)} [{number(figure.interval[0])}, {number(figure.interval[1])}]"
         for name in ("p50", "p95", "p99")
         if (figure := getattr(document.latency, name)).interval is not None
     ]
     if intervals:
-        table.append(f"{'':<10}  {'  '.join(intervals)}")
+        table += _wrapped(f"{'':<12}", "  ".join(intervals))
     if any("?" in line for line in table[1:]):
         table.append(f"{'':<10}  ?: fewer than ten requests lie above it")
     return table
@@ -105,9 +106,9 @@ def _table(document: BenchDocument) -> list[str]:
 
 def _counts(document: BenchDocument) -> list[str]:
     requests = document.requests
-    lines = [f"rate      {_rate(document.offered)} due, {_rate(document.throughput)} answered"]
+    lines = _wrapped("rate      ", f"{_rate(document.offered)} due, {_rate(document.throughput)} answered")
     if document.goodput.value is not None:
-        lines.append(f"goodput   {_rate(document.goodput)} {document.goodput.source.removeprefix('answers ')}")
+        lines += _wrapped("goodput   ", f"{_rate(document.goodput)} {document.goodput.source.removeprefix('answers ')}")
     if document.target.rows != "1":
         lines.append(f"rows      {_rate(document.rows)}")
     counts = [
@@ -120,7 +121,7 @@ def _counts(document: BenchDocument) -> list[str]:
         (requests.not_sent, "not sent"),
     ]
     text = ", ".join(f"{count} {name}" for count, name in counts if count or name == "answered")
-    lines.append(f"requests  {requests.due} due: {text}")
+    lines += _wrapped("requests  ", f"{requests.due} due: {text}")
     if document.run.histogram:
         lines.append("          too many to keep each: counted in a histogram, percentiles within 0.2 %")
     return lines
@@ -130,6 +131,8 @@ def _failures(document: BenchDocument) -> list[str]:
     lines: list[str] = []
     for kind in document.failures:
         lines += _wrapped("failure   ", f"{kind.count} x {kind.message} ({kind.first_s:g} s to {kind.last_s:g} s)")
+    if document.failures and document.unlisted_failures > 0:
+        lines += _wrapped("failure   ", f"{document.unlisted_failures} x other messages, which are too many to list")
     return lines
 
 
@@ -137,7 +140,7 @@ def _client(document: BenchDocument) -> list[str]:
     client = document.client
     limits = "doesn't limit" if client.limit == "none" else f"LIMITS ({client.limit}); {client.remedy}"
     processes = "1 process" if client.processes == 1 else f"{client.processes} processes"
-    text = f"{processes}, {_number(client.cpu_per_request.value)} us of CPU a request; {limits}"
+    text = f"{processes}, {number(client.cpu_per_request.value)} us of CPU a request; {limits}"
     return _wrapped("client    ", text)
 
 
@@ -146,19 +149,9 @@ def _wrapped(head: str, text: str) -> list[str]:
 
 
 def _rate(figure: Figure) -> str:
-    interval = f" [{_number(figure.interval[0])}, {_number(figure.interval[1])}]" if figure.interval else ""
-    return f"{_number(figure.value)} {figure.unit}{interval}"
+    interval = f" [{number(figure.interval[0])}, {number(figure.interval[1])}]" if figure.interval else ""
+    return f"{number(figure.value)} {figure.unit}{interval}"
 
 
 def _ms(figure: Figure) -> str:
-    return f"{_number(figure.value)} ms"
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return "-"
-    if value == 0 or abs(value) >= 1000:
-        return f"{value:.0f}"
-    if abs(value) < 0.01:  # not 0.00, which looks like no answer
-        return f"{value:.2g}"
-    return f"{value:.{2 if abs(value) < 10 else 1 if abs(value) < 100 else 0}f}"
+    return f"{number(figure.value)} ms"

@@ -10,10 +10,9 @@ import numpy as np
 
 from halcyon_measure.errors import ModelError
 from halcyon_measure.results.figure import Figure, unmeasured
+from halcyon_measure.stats.proportion import share_interval
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
-_Z = 1.959964
-"""97.5 % quantile of the standard normal distribution."""
 
 
 def label_output(outputs: Arrays, labels: np.ndarray[Any, Any] | None) -> str | None:
@@ -96,8 +95,4 @@ def mean_score(values: Any, rows: int, function: str) -> Figure:
 def share(good: np.ndarray[Any, Any], source: str) -> Figure:
     """Return the mean of values from 0 to 1, with Wilson's confidence interval."""
     count, mean = len(good), float(np.mean(good))
-    middle = (mean + _Z**2 / (2 * count)) / (1 + _Z**2 / count)
-    half = _Z * math.sqrt(mean * (1 - mean) / count + _Z**2 / (4 * count**2)) / (1 + _Z**2 / count)
-    return Figure(
-        value=mean, unit="ratio", n=count, interval=(max(middle - half, 0.0), min(middle + half, 1.0)), source=source
-    )
+    return Figure(value=mean, unit="ratio", n=count, interval=share_interval(mean, count), source=source)

@@ -13,7 +13,7 @@ _WIDTH = 80
 
 def page(document: VariantsDocument) -> str:
     """Return the comparison as text, at most 80 columns wide."""
-    lines = [answer(document), ""]
+    lines = [*textwrap.wrap(answer(document), _WIDTH, break_long_words=False, break_on_hyphens=False), ""]
     lines.append(
         f"{'variant':<13}{'size':>9}{'ratio':>7}{'right':>8}{'same':>8}{'max dev':>9}{'load ms':>9}{'MiB':>6}{'p99 ms':>8}"
     )

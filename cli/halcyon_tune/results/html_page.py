@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from halcyon_measure.report.chart import Axis, Line, chart
 from halcyon_measure.report.html_document import data_section, html_document
 from halcyon_measure.report.markup import Content, Html, element, facts, joined, section, table
-from halcyon_measure.results.number_text import number
+from halcyon_measure.results.number_text import number, significant
 from halcyon_tune.patch import command
 from halcyon_tune.results.text_page import summary
 from halcyon_tune.results.tune_result import FrontPoint, TuneResult
@@ -44,7 +44,7 @@ def html_page(result: TuneResult, namespace: str, *, created_at: str, library: s
 def _answer(result: TuneResult) -> Html:
     pairs = list(summary(result))
     parts = [element("p", f"{pairs[0][1][:1].upper()}{pairs[0][1][1:]}.", class_="answer")]
-    aim = f"Least {result.minimise} within {_MS * result.objective_s:.4g} ms."
+    aim = f"Least {result.minimise} within {significant(_MS * result.objective_s, 4)} ms."
     parts.append(element("p", aim, class_="verdict"))
     parts.append(facts([(label.capitalize(), text) for label, text in pairs[1:]]))
     if result.canary is not None:

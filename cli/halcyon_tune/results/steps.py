@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from halcyon_measure.results.number_text import significant
 from halcyon_tune.batch_times import Family
 from halcyon_tune.points import Callers, Point
 from halcyon_tune.search import Search
@@ -47,7 +48,7 @@ def point_text(point: Point) -> str:
     if point.failure is not None:
         return f"{head}: {point.why}"
     memory = f", {point.memory_bytes / 2**20:.0f} MiB" if point.memory_bytes is not None else ""
-    return f"{head}: {point.throughput_rps:.4g} answered/s, P99 {1000 * point.p99_s:.3g} ms{memory}"
+    return f"{head}: {significant(point.throughput_rps, 4)} answered/s, P99 {significant(1000 * point.p99_s, 3)} ms{memory}"
 
 
 def _first(search: Search) -> list[str]:
@@ -56,13 +57,13 @@ def _first(search: Search) -> list[str]:
     if not means:
         return []
     by_size = ", ".join(
-        f"S({rows}) {1000 * seconds:.3g} ms" for rows, seconds in means.items() if _is_shown(rows, means)
+        f"S({rows}) {significant(1000 * seconds, 3)} ms" for rows, seconds in means.items() if _is_shown(rows, means)
     )
     lines = [by_size]
     points = [point for point in profile.points if point.configuration.family == profile.base and point.failure is None]
     line = profile.times.line(points[-1].configuration) if points else None
     if line is not None:
-        lines.append(f"line: {1000 * line.t0_s:.3g} + {1000 * line.row_s:.3g} b ms")
+        lines.append(f"line: {significant(1000 * line.t0_s, 3)} + {significant(1000 * line.row_s, 3)} b ms")
     if profile.times.is_bent(profile.base):
         lines.append(
             f"it isn't straight: a size is {100 * profile.times.bend(profile.base):.0f} % off it, so each batch size has its own"
@@ -93,7 +94,7 @@ def _second(search: Search) -> list[str]:
             lines.append(f"{_family(family)}: {points[-1].why}")
             continue
         cost = "" if sharing is None else f", a batch takes {sharing:.2f} times as long"
-        lines.append(f"{_family(family)}: {points[-1].throughput_rps:.4g} answered/s{cost}")
+        lines.append(f"{_family(family)}: {significant(points[-1].throughput_rps, 4)} answered/s{cost}")
     return lines
 
 
@@ -121,7 +122,7 @@ def _fourth(search: Search) -> list[str]:
     ):
         opinion = verification.opinion(configuration)
         lines.append(
-            f"{configuration.text()}: {opinion.capacity_rps:.4g} requests/s within the objective, {_points(opinion.points)}"
+            f"{configuration.text()}: {significant(opinion.capacity_rps, 4)} requests/s within the objective, {_points(opinion.points)}"
         )
     return lines
 

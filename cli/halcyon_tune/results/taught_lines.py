@@ -8,8 +8,8 @@ from halcyon_tune.points import Configuration
 from halcyon_tune.search import Search
 
 _MAX_TIME_RATIO = 2.0
-"""Ratio of the batch times that explain latencies to the measured batch times. If the ratio is larger, the planner
-doesn't get the batch times.
+"""Ratio of the batch times that would explain the measured latencies to those of Triton's statistics above which nothing is
+taught: the statistics then miss most of the time of a request.
 """
 _MAX_LINES = 8
 _MIN_MS = 0.001

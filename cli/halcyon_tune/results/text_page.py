@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from halcyon_measure.results.number_text import significant
 from halcyon_tune.patch import command
 from halcyon_tune.points import Configuration
 from halcyon_tune.results.tune_result import TuneResult
@@ -22,7 +23,7 @@ _ENDS = {
 
 def page(result: TuneResult, namespace: str) -> str:
     """Return the result of a tuning run as text."""
-    lines = [f"{result.name}: least {result.minimise} within {1000 * result.objective_s:.4g} ms", ""]
+    lines = [f"{result.name}: least {result.minimise} within {significant(1000 * result.objective_s, 4)} ms", ""]
     for step in result.steps:
         lines.append(f"{step.number}  {step.title}")
         lines += [f"   {sentence}" for sentence in step.findings]
@@ -30,7 +31,7 @@ def page(result: TuneResult, namespace: str) -> str:
     if result.front:
         lines += ["", "measured points that no other one beats:", f"{'RATE':>10} {'P99':>9}  CONFIGURATION"]
         lines += [
-            f"{point.rate_rps:>8.4g}/s {1000 * point.p99_s:>6.4g} ms  {point.configuration.text()}"
+            f"{significant(point.rate_rps, 4):>8}/s {significant(1000 * point.p99_s, 4):>6} ms  {point.configuration.text()}"
             for point in result.front
         ]
     if result.space.left_out:
@@ -68,7 +69,7 @@ def _with_rate(configuration: Configuration, rate_rps: float | None) -> str:
     if rate_rps is None:
         rate_text = "not measured"
     elif rate_rps > 0:
-        rate_text = f"{rate_rps:.4g} requests/s of one replica within the objective"
+        rate_text = f"{significant(rate_rps, 4)} requests/s of one replica within the objective"
     else:
         rate_text = "keeps the objective at no rate"
     return f"{configuration.text()}: {rate_text}"

@@ -1,4 +1,4 @@
-"""Authorities (CAs) of clusters and sites in TLS contexts (decision 0102). It imports nothing but `ssl`, for small processes."""
+"""TLS contexts that accept the CA certificates of clusters and sites (decision 0102). The module imports only `ssl`, for small processes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import ssl
 
 
 def accept_as_they_are(context: ssl.SSLContext) -> ssl.SSLContext:
-    """Let a TLS context accept authorities that lack extensions which Python 3.13 requires, and return it.
+    """Let a TLS context accept CA certificates that lack extensions which Python 3.13 requires, and return the context.
 
-    Those of EKS, microk8s and many sites do. Signatures, names and dates are verified as before.
+    The CA certificates of EKS, microk8s and many sites lack them. Signatures, names and dates are still verified.
     """
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context

@@ -18,13 +18,11 @@ from halcyon.api.credentials import (
     identity_rules,
     identity_scheme_rule,
 )
-from halcyon.api.types import HOST, DnsName, Rule, exactly_one
+from halcyon.api.types import DnsName, Rule, exactly_one
 
 BucketUri = Annotated[
     str, StringConstraints(pattern=rf"^(s3|gs|az)://{BUCKET}(/{SEGMENT})*$", min_length=1, max_length=1024)
 ]
-BucketEndpoint = Annotated[str, StringConstraints(pattern=rf"^https?://{HOST}$", min_length=1, max_length=262)]
-BucketRegion = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,64}$", max_length=64)]
 _ONLY_URI = ("credentials", "endpoint", "region")
 
 

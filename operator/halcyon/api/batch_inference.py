@@ -10,7 +10,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints, ValidationError
 
-from halcyon.api.batch_bucket import BatchCredentials, BucketEndpoint, BucketRegion, BucketUri, bucket_rules
+from halcyon.api.batch_bucket import BatchCredentials, BucketUri, bucket_rules
+from halcyon.api.credentials import StoreEndpoint, StoreRegion
 from halcyon.api.status import ConditionStatus
 from halcyon.api.types import (
     ApiModel,
@@ -53,15 +54,15 @@ class BatchInput(ApiModel):
     credentials: BatchCredentials | None = None
     """Credentials for the bucket, which must allow reading and listing. Only with `uri`. Default: none; requests are
     not signed."""
-    endpoint: BucketEndpoint | None = None
+    endpoint: StoreEndpoint | None = None
     """URL of the store that has the bucket, for example `https://minio.storage.svc:9000`. Required for `az://`, with
     the storage account as the first part of the host. Only with `uri`. Default: AWS for `s3://`, Google Cloud Storage
     for `gs://`."""
-    region: BucketRegion | None = None
+    region: StoreRegion | None = None
     """Region of the S3 bucket. Only for `s3://`. Default: us-east-1."""
     size_limit: quantity_field("1Mi", "2Ti") | None = None  # type: ignore[valid-type]
-    """Maximum size of a data set in a bucket, from 1Mi to 2Ti. The copy of the data set may use as much disk space of
-    the node. Only with `uri`. Default: 20Gi."""
+    """Maximum size of a data set in a bucket, 1Mi to 2Ti. The runner's copy on the node's disk may be as large. Only with
+    `uri`. Default: 20Gi."""
     format: Literal["Npz", "Jsonl", "Parquet", "Folder"] | None = None
     """Format of the data set. Npz: an archive with an array for each input; the first dimension of the arrays counts
     the rows. Jsonl: one JSON value in each line, which is an object with the values by input, or the value of the only
@@ -92,9 +93,9 @@ class BatchOutput(ApiModel):
     except results of this BatchInference."""
     credentials: BatchCredentials | None = None
     """Credentials for the bucket, which must allow listing, reading, writing and deleting. Only with `uri`. Default: none."""
-    endpoint: BucketEndpoint | None = None
+    endpoint: StoreEndpoint | None = None
     """URL of the store that has the bucket, as in `input.endpoint`. Only with `uri`."""
-    region: BucketRegion | None = None
+    region: StoreRegion | None = None
     """Region of the S3 bucket. Only for `s3://`. Default: us-east-1."""
     format: Literal["Npz", "Jsonl"] | None = None
     """Format of the results. Default: Npz if the input is Npz, else Jsonl."""
@@ -215,7 +216,7 @@ class BatchReason(StrEnum):
     RUNNING = "Running"
     """Rows of the data set are being computed."""
     PENDING = "Pending"
-    """The runner's pod is not running yet. The message has the cause."""
+    """The runner's pod is not running yet, or has not answered the operator yet. The message has the cause."""
     WAITING = "Waiting"
     """The runner is waiting, for example until a server is ready. The message has the last response of the model."""
     SUSPENDED = "Suspended"
@@ -275,7 +276,7 @@ class BatchReason(StrEnum):
     OUTPUT_UNSUITABLE = "OutputUnsuitable"
     """The outputs of the model can't be stored in `output.format`, for example rows of different shapes as Npz."""
     RECIPE_CHANGED = "RecipeChanged"
-    """The functions of `hooks` have changed since the first rows were computed."""
+    """The functions of `hooks`, or the name of the model in requests, have changed since the first rows were computed."""
     FUNCTION_INVALID = "FunctionInvalid"
     """A file of `hooks` can't be loaded, or doesn't contain the function."""
     FUNCTION_ENDED = "FunctionEnded"
@@ -310,7 +311,7 @@ class BatchInferenceStatus(ApiModel):
     """Mean number of rows per second over the last two minutes at most; absent if unknown."""
     eta: Time | None = None
     """Time at which the batch will be complete at the present rate; absent if unknown."""
-    rows_per_request: Annotated[int, Field(ge=1, le=4096)] | None = None
+    rows_per_request: Annotated[int, Field(ge=1, le=65536)] | None = None
     """Number of rows in each request; absent until it is chosen."""
     completion_time: Time | None = None
     """Time at which the batch became complete."""
@@ -325,6 +326,7 @@ def parse(spec: object) -> BatchInferenceSpec:
     try:
         return BatchInferenceSpec.model_validate(spec, strict=False)
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"]))
-        raise ValueError(f"spec.{field}: {first['msg']}") from None
+        first = error.errors(include_url=False)[0]
+        text = str(first.get("ctx", {}).get("error", first["msg"]))  # the sentence of a rule may begin with its field
+        field = ".".join(map(str, ("spec", *first["loc"])))
+        raise ValueError(text if text.startswith("spec.") else f"{field}: {text}") from None

@@ -14,6 +14,8 @@ from halcyon.api.types import HOST, ApiModel, DnsName, Rule, exactly_one
 _UUID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 BUCKET = "[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]"
 SEGMENT = "[A-Za-z0-9_][A-Za-z0-9_.=+-]*"
+StoreEndpoint = Annotated[str, StringConstraints(pattern=rf"^https?://{HOST}$", min_length=1, max_length=262)]
+StoreRegion = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,64}$", max_length=64)]
 
 
 IDENTITY_SCHEMES = {"aws": "s3", "azure": "az", "google": "gs"}

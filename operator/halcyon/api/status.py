@@ -125,18 +125,22 @@ class ModelStatus(ApiModel):
     """Triton's error message if the model could not be loaded. Absent otherwise."""
 
 
+Proposal = Annotated[int, Field(ge=0, le=2**31 - 1)]
+"""Number of replicas that a signal requires. It isn't limited by maxReplicas, and may be as large as the HPA allows."""
+
+
 class SignalStatus(ApiModel):
     """One signal that scaling uses, for example the request rate."""
 
     name: Short
-    """Name of the signal: requestRate (requests per second), queueDepth (queued requests), concurrency (requests in progress
-    or waiting) or gpuUtilization (percent)."""
+    """Name of the signal: requestRate (requests per second), queueDepth (queued requests), concurrency (requests in
+    progress or waiting), metric (result of the site's query) or gpuUtilization (percent)."""
     value: Short | None = None
     """Value of the signal over all replicas, rounded. Absent if there is no value now (see `missing`). A change of 20 %
     or less alone does not update the status."""
     target: Short | None = None
     """Target of the signal per replica. Absent if there is none."""
-    proposal: Count | None = None
+    proposal: Proposal | None = None
     """Number of replicas that the signal requires."""
     source: Short
     """Source of the value. `agents`: reports of the balancers. `scrape`: metrics that the operator reads from the
@@ -152,7 +156,7 @@ class PartStatus(ApiModel):
 
     name: Short
     """Name of the part: rate, trend, season, spike, backlog, queueDepth, concurrency, metric, gpuUtilization or batch."""
-    replicas: Count
+    replicas: Proposal
     """Number of replicas that the part requires."""
     why: Long
     """Reason for this number of replicas, in one sentence, with numbers."""
@@ -245,7 +249,7 @@ class ScalingStatus(ApiModel):
     decided_at: Time | None = None
     """Time of the decision in this status. A later decision replaces it only if the replicas, limits or signals differ
     noticeably."""
-    parts: Annotated[tuple[PartStatus, ...], Field(max_length=8), ListMap(("name",))] | None = None
+    parts: Annotated[tuple[PartStatus, ...], Field(max_length=16), ListMap(("name",))] | None = None
     """Parts of the decision, each with the replicas that it requires. The part with the most replicas decides."""
     signals: Annotated[tuple[SignalStatus, ...], Field(max_length=8), ListMap(("name",))] | None = None
     """Signals on which the decision is based."""

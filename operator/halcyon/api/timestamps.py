@@ -20,7 +20,7 @@ def rfc3339(at: float, precision: Precision = "seconds") -> str:
 def parse_rfc3339(text: object) -> datetime | None:
     """Parse a timestamp in RFC 3339; return None if it is missing, malformed or has no time zone."""
     try:
-        at = datetime.fromisoformat(text) if isinstance(text, str) else None
+        at = datetime.fromisoformat(text.upper()) if isinstance(text, str) else None  # RFC 3339 allows `t` and `z`
     except ValueError:
         return None
     return at if at is not None and at.tzinfo is not None else None

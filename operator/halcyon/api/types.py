@@ -126,8 +126,8 @@ class ApiModel(BaseModel):
     Instances are immutable, have camelCase names in the API, and accept no unknown fields.
     """
 
-    # pydantic builds the validator of a class when it is first used (`defer_build`). Most parts are validated only as parts
-    # of a whole, whose validator contains theirs. The operator writes statuses as dicts, and validates none of them.
+    # pydantic builds the validator of a class when it is first used (`defer_build`). Most classes never need their own: they
+    # are parts of a resource, whose validator contains theirs, or of a status, which the operator writes as a dict.
     model_config = ConfigDict(
         frozen=True,
         extra="forbid",
@@ -146,7 +146,7 @@ class ApiModel(BaseModel):
 
     @classmethod
     def defaults(cls) -> Self:
-        """Return an instance whose fields all have their defaults. It isn't validated, so pydantic builds no validator for it."""
+        """Return an instance with the default of each field, without validation, for which pydantic would build a validator."""
         return cls.model_construct()  # type: ignore[return-value]  # pydantic's plugin for mypy gives it the base's type
 
     def to_dict(self) -> dict[str, Any]:
@@ -225,27 +225,29 @@ def duration_s(text: str) -> float:
     return duration_us(text) / 1e6
 
 
+def _limited_text(form: Any, limit: str, fits: Callable[[str], bool], cel: str) -> Any:  # type expressions
+    """Return `form`, the type of a text field, limited to the values for which both `fits` and the CEL rule `cel` are true.
+
+    `limit` says in words what a value must be.
+    """
+
+    def check(text: str) -> str:
+        if not fits(text):
+            raise ValueError(limit)
+        return text
+
+    return Annotated[form, AfterValidator(check), StringRules((Rule(cel=cel, check=fits, message="", static=limit),))]
+
+
 def duration_field(low: str, high: str) -> Any:  # a type expression
     """Return the annotated type of a duration field with values from `low` to `high`, inclusive."""
     low_us, high_us = duration_us(low), duration_us(high)
-
-    def check(text: str) -> str:
-        if not low_us <= duration_us(text) <= high_us:
-            raise ValueError(f"must be between {low} and {high}")
-        return text
-
-    rule = Rule(
-        cel=f"duration(self) >= duration('{low}') && duration(self) <= duration('{high}')",
-        check=lambda text: low_us <= duration_us(text) <= high_us,
-        message="",
-        static=f"must be between {low} and {high}",
+    return _limited_text(
+        Annotated[str, StringConstraints(pattern=_DURATION.pattern, min_length=2, max_length=32)],
+        f"must be between {low} and {high}",
+        lambda text: low_us <= duration_us(text) <= high_us,
+        f"duration(self) >= duration('{low}') && duration(self) <= duration('{high}')",
     )
-    return Annotated[
-        str,
-        StringConstraints(pattern=_DURATION.pattern, min_length=2, max_length=32),
-        AfterValidator(check),
-        StringRules((rule,)),
-    ]
 
 
 _QUANTITY = r"^[0-9]{1,12}(\.[0-9]{1,6})?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"
@@ -262,8 +264,8 @@ _ANY_QUANTITY = re.compile(r"([+-]?)([0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE]([+-]?[0-9]
 _MAX_QUANTITY = Decimal(2**63 - 1)
 _MIN_QUANTITY = Decimal("1e-9")
 _FAR = 100
-"""Limit on the exponent of a number. Beyond it, the number is certainly above `_MAX_QUANTITY` or below `_MIN_QUANTITY`,
-so it is not computed."""
+"""Power of ten above which a number isn't computed, because it is certainly above `_MAX_QUANTITY`. Below the negative of
+this power, it is certainly below `_MIN_QUANTITY`."""
 
 
 def quantity(text: str) -> Decimal:
@@ -297,23 +299,12 @@ def _scaled(size: Decimal, exponent: str) -> Decimal:
 
 def quantity_field(low: str, high: str) -> Any:  # a type expression
     """Return the annotated type of a quantity field with values from `low` to `high`, inclusive."""
-    limit = f"must be between {low} and {high}"
-
-    def fits(text: str) -> bool:
-        return quantity(low) <= quantity(text) <= quantity(high)
-
-    def check(text: str) -> str:
-        if not fits(text):
-            raise ValueError(limit)
-        return text
-
-    rule = Rule(
-        cel=f"quantity(self).compareTo(quantity('{low}')) >= 0 && quantity(self).compareTo(quantity('{high}')) <= 0",
-        check=fits,
-        message="",
-        static=limit,
+    return _limited_text(
+        Quantity,
+        f"must be between {low} and {high}",
+        lambda text: quantity(low) <= quantity(text) <= quantity(high),
+        f"quantity(self).compareTo(quantity('{low}')) >= 0 && quantity(self).compareTo(quantity('{high}')) <= 0",
     )
-    return Annotated[Quantity, AfterValidator(check), StringRules((rule,))]
 
 
 def _cidr_pattern() -> str:
@@ -330,8 +321,8 @@ def _cidr_pattern() -> str:
 
 
 _CIDR = _cidr_pattern()
-_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-DNS_NAME = rf"{_LABEL}(\.{_LABEL})*"
+DNS_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+DNS_NAME = rf"{DNS_LABEL}(\.{DNS_LABEL})*"
 """Pattern of a DNS subdomain."""
 PORT = "(6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5][0-9]{4}|[1-9][0-9]{0,3})"
 """Pattern of a port number from 1 to 65535."""
@@ -377,9 +368,9 @@ Cidr = Annotated[str, StringConstraints(pattern=_CIDR, min_length=1, max_length=
 """Range of IP addresses in CIDR notation. IPv6 addresses must be in lower case."""
 Text = Annotated[str, Field(max_length=4096)]
 Short = Annotated[str, Field(max_length=253)]
-"""A name or a word in a status."""
+"""Name or word in a status, at most 253 characters."""
 Long = Annotated[str, Field(max_length=1024)]
-"""Sentences in a status."""
+"""Sentences in a status, at most 1024 characters."""
 Time = Annotated[str, Field(max_length=64, json_schema_extra={"format": "date-time"})]
 Count = Annotated[int, Field(ge=0, le=1000000)]
 

@@ -1,8 +1,6 @@
 """Controller of BatchInferences, which creates, pauses and replaces their Jobs and writes their statuses.
 
-It runs in the leader.
-
-If a BatchInference is deleted, Kubernetes deletes its Job. The output that is already written is kept.
+It runs in the leader. If a BatchInference is deleted, Kubernetes deletes its Job. The output that is already written is kept.
 """
 
 from __future__ import annotations
@@ -18,13 +16,13 @@ import aiohttp
 
 from halcyon.api import batch_inference
 from halcyon.api.batch_inference import BatchInferenceSpec, BatchReason
-from halcyon.api.documents.batch_documents import BatchProgress
+from halcyon.api.documents.batch_documents import FAILED, BatchProgress
 from halcyon.api.timestamps import epoch_seconds
 from halcyon.batch import job as objects
 from halcyon.batch import runner_pod, status
 from halcyon.batch.bucket_access import api_keys_refusal, refusal
 from halcyon.batch.job import LABEL, SPEC_ANNOTATION, BatchSite, ServedModel, job_name
-from halcyon.batch.running_batch import RunningBatch, final_conditions, remaining
+from halcyon.batch.running_batch import WITHOUT_RUNNER, RunningBatch, final_conditions, remaining
 from halcyon.batch.status import Observed, Obstacle
 from halcyon.kube import errors, kinds
 from halcyon.kube.client import Kube, Object
@@ -140,15 +138,12 @@ class BatchController:
             except (errors.ApiError, errors.Unreachable) as error:
                 delay_s = self.queue.fail(key)
                 context = {"batch": str(key), "error": str(error), "retry_s": round(delay_s, 1)}
-                log.log(
-                    logging.INFO if isinstance(error, errors.Conflicted) else logging.WARNING,
-                    "batch failed",
-                    extra=context,
-                )
+                level = logging.INFO if isinstance(error, errors.Conflicted) else logging.WARNING
+                log.log(level, "reconcile of a BatchInference failed", extra=context)
             except Exception:
                 # An unforeseen object must not end the worker.
                 self.queue.fail(key)
-                log.exception("unexpected error with a batch", extra={"batch": str(key)})
+                log.exception("unexpected error in the reconcile of a BatchInference", extra={"batch": str(key)})
             else:
                 self.queue.succeed(key)
                 if requeue_s is not None:
@@ -209,54 +204,67 @@ class BatchController:
         present = self.jobs.get(Key(key.namespace, job_name(key.name)))
         if present is not None and not _is_owned(present, batch):
             return _conflict(JOB, key.name)
-        ends, is_held = final_conditions(present), runner_pod.is_held(self._pod(key), present)
+        ends, held = final_conditions(present), runner_pod.held_end(self._pod(key), present) or {}
+        exit_code = held.get("exitCode")
         # A batch stays complete if its Job or its pod is deleted.
-        if "Complete" in ends | final_conditions(batch) or is_held:
-            if is_held:  # this deletes the pod, which never ends by itself
+        if "Complete" in ends | final_conditions(batch) or exit_code == 0:
+            if exit_code == 0:  # this deletes the pod, which never ends by itself
                 await self._suspend(present, is_suspended=True)
             return Observed(is_done=True, progress=runner_pod.last_progress(self._pod(key)))
+        has_failed = "Failed" in ends or exit_code == FAILED
         if isinstance(model, Obstacle):
-            return await self._without_model(key, spec, present, model)
+            if has_failed:
+                return self._failed(key)
+            await self._suspend(present, is_suspended=spec.suspend or model.reason in WITHOUT_RUNNER)
+            return Observed(model, progress=self._progress.get(key))
         if not self.site.image:
             text = "no runner image is configured (operator option --bench-image); set the chart value images.bench.registry"
             return Observed(Obstacle(BatchReason.RUNNER_UNKNOWN, text))
         desired = objects.job(batch, spec, model, self.site)
         if present is None:
-            conflicting = await self._create(batch, spec, desired)
-            if conflicting is not None:
-                return _conflict(conflicting, key.name)
-            return Observed(pending="the runner's pod is being created", progress=self._progress.get(key))
+            return await self._create(key, batch, spec, desired)
         digests = [job["metadata"].get("annotations", {}).get(SPEC_ANNOTATION) for job in (present, desired)]
-        if digests[0] != digests[1] or ("Failed" in ends and spec.suspend):
+        # Containers of others that end by themselves have done so after `POD_TIMEOUT_S`.
+        is_stuck = bool(held) and self.clock.wall() - (epoch_seconds(held.get("finishedAt")) or 0.0) >= POD_TIMEOUT_S
+        if digests[0] != digests[1] or (spec.suspend if has_failed else is_stuck):
             # The pod template of a Job can't be changed. A new Job continues after the parts that are already written.
             await self.client.delete(JOB, key.namespace, job_name(key.name), seen=present)
             return Observed(pending="the runner's pod is being replaced", progress=self._progress.get(key))
-        if "Failed" in ends:
+        if has_failed:
             return self._failed(key)
         await self._suspend(present, is_suspended=spec.suspend)
         return await self._observe_pod(key, session)
 
-    async def _create(self, batch: Object, spec: BatchInferenceSpec, job: Object) -> kinds.Kind | None:
-        """Create the NetworkPolicy of the runner's pod, if the site has any, and then the Job.
+    async def _create(self, key: Key, batch: Object, spec: BatchInferenceSpec, job: Object) -> Observed:
+        """Create the NetworkPolicy of the runner's pod, if the site has any, and then the Job; return the state of the Job.
 
-        If an object of another owner has one of their names, it stays unchanged, and its kind is returned.
+        An object of another owner that has one of their names stays unchanged.
         """
         namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
-        if self.site.network is not None:
-            policy = objects.network_policy(batch, spec, self.site, self.site.network)
-            present = await self.client.get(kinds.NETWORK_POLICY, namespace, name)
-            if present is not None and not _is_owned(present, batch):
-                return kinds.NETWORK_POLICY
-            body = creating(policy) if present is None else changing(policy, present, versioned=False)
-            await self.client.apply(kinds.NETWORK_POLICY, body)
+        try:
+            if self.site.network is not None:
+                policy = objects.network_policy(batch, spec, self.site, self.site.network)
+                present = await self.client.get(kinds.NETWORK_POLICY, namespace, name)
+                if present is not None and not _is_owned(present, batch):
+                    return _conflict(kinds.NETWORK_POLICY, key.name)
+                body = creating(policy) if present is None else changing(policy, present, versioned=False)
+                await self.client.apply(kinds.NETWORK_POLICY, body)
+            if not await self._create_job(batch, job):
+                return _conflict(JOB, key.name)
+        except (errors.Refused, errors.Busy) as error:  # for example by a ResourceQuota or an admission webhook
+            return Observed(pending=f"the runner's Job can't be created: {error}", progress=self._progress.get(key))
+        return Observed(pending="the runner's pod is being created", progress=self._progress.get(key))
+
+    async def _create_job(self, batch: Object, job: Object) -> bool:
+        """Create the Job; return False if a Job of another owner already has its name."""
         try:
             await self.client.apply(JOB, creating(job))
         except errors.Conflicted:
             # The cache has only Jobs with Halcyon's label, and may not have this BatchInference's own Job yet.
-            jobs, _ = await self.client.list(JOB, namespace=namespace, metadata_only=True)
-            if any(job["metadata"]["name"] == name and not _is_owned(job, batch) for job in jobs):
-                return JOB
-        return None
+            jobs, _ = await self.client.list(JOB, namespace=job["metadata"]["namespace"], metadata_only=True)
+            name = job["metadata"]["name"]
+            return all(other["metadata"]["name"] != name or _is_owned(other, batch) for other in jobs)
+        return True
 
     async def _observe_pod(self, key: Key, session: aiohttp.ClientSession) -> Observed:
         pod = self._pod(key)
@@ -264,10 +272,12 @@ class BatchController:
         progress = runner_pod.last_progress(pod) if host is None else await runner_pod.poll(session, host)
         if progress is not None:
             self._progress[key] = progress
-        job = self.jobs.get(Key(key.namespace, job_name(key.name))) or {}
-        since = epoch_seconds((job.get("status") or {}).get("startTime"))
-        if pod is None and since is not None and self.clock.wall() - since >= POD_TIMEOUT_S:
-            pending = runner_pod.missing(job_name(key.name), since)
+        job = self.jobs.get(Key(key.namespace, job_name(key.name)))
+        started = epoch_seconds(((job or {}).get("status") or {}).get("startTime"))
+        if pod is None and job is not None and objects.is_suspended_by_others(job):
+            pending = f"Job {job_name(key.name)} is suspended by another controller, for example Kueue, or by a user"
+        elif pod is None and started is not None and self.clock.wall() - started >= POD_TIMEOUT_S:
+            pending = runner_pod.missing(job_name(key.name), started)
         else:
             pending = runner_pod.pending(pod)
         return Observed(pending=pending, progress=self._progress.get(key))
@@ -275,25 +285,18 @@ class BatchController:
     def _pod(self, key: Key) -> Object | None:
         return runner_pod.current(self.pods.find(key.namespace, key.name))
 
-    async def _without_model(
-        self, key: Key, spec: BatchInferenceSpec, present: Object | None, obstacle: Obstacle
-    ) -> Observed:
-        """Return the state of a batch whose model can't be used now. Its Job, if it has one, can be paused meanwhile."""
-        if "Failed" in final_conditions(present):
-            return self._failed(key)
-        await self._suspend(present, is_suspended=spec.suspend)
-        return Observed(obstacle, progress=self._progress.get(key))
-
     def _failed(self, key: Key) -> Observed:
         pod = self._pod(key)
         return Observed(is_failed=True, pending=runner_pod.pending(pod), progress=runner_pod.last_progress(pod))
 
     async def _suspend(self, job: Object | None, *, is_suspended: bool) -> None:
-        """Suspend or resume a Job, unless it has ended or is in this state already."""
+        """Suspend or resume a Job, unless it has ended or is in this state already. If others suspend it, don't resume it."""
         if job is None or final_conditions(job) or bool(job["spec"].get("suspend")) == is_suspended:
             return
-        meta = job["metadata"]
-        body = {"metadata": {"uid": meta["uid"]}, "spec": {"suspend": is_suspended}}
+        if objects.is_suspended_by_others(job):
+            return
+        meta, annotations = job["metadata"], {objects.SUSPENDED: str(is_suspended).lower()}
+        body = {"metadata": {"uid": meta["uid"], "annotations": annotations}, "spec": {"suspend": is_suspended}}
         await self.client.patch(JOB, meta["namespace"], meta["name"], body)
 
     async def _write(self, key: Key, batch: Object, spec: BatchInferenceSpec | None, state: Observed) -> float | None:

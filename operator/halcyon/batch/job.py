@@ -17,15 +17,17 @@ from halcyon.api.policy.downloads import NO_DOWNLOADS, SiteDownloads
 from halcyon.api.policy.network import SiteNetwork
 from halcyon.api.policy.site_policy import ANYTHING, SitePolicy
 from halcyon.api.spec.model import DEFAULT_SIZE_LIMIT
-from halcyon.api.types import GROUP, quantity
+from halcyon.api.types import BATCH_KIND, GROUP, quantity
 from halcyon.batch.bucket_access import BucketAccess, accesses
-from halcyon.kube.kinds import BATCH_INFERENCE, JOB, NETWORK_POLICY, Kind, Object
+from halcyon.kube.kinds import JOB, NETWORK_POLICY, Kind, Object
 from halcyon.render import names, network_policies
 from halcyon.render.metadata import LINUX, RESTRICTED
 
 LABEL: Final = names.BATCH_LABEL
 SPEC_ANNOTATION: Final = f"{GROUP}/batch-spec"
 """Annotation of the Job with the digest of everything in the BatchInference and its model that determines the pods."""
+SUSPENDED: Final = f"{GROUP}/batch-suspended"
+"""Annotation of the Job with the last value of `suspend` that Halcyon has written: `true` or `false`."""
 CONTAINER: Final = "runner"
 COMPONENT: Final = "bench"
 """Component label of the pods of runners. It is `bench`, because a site's NetworkPolicies let pods with this label send
@@ -55,7 +57,7 @@ class BatchSite:
     """NAMESPACE/NAME of the Lease of this Halcyon release. The batches of models that another release manages are left
     to it."""
     cpu_limit: str = ""
-    """CPU limit of runners, or the CPU that they request if that is more; empty if they have none."""
+    """CPU limit of runners; empty if they have none. A runner that requests more CPU gets its request as the limit."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,12 @@ is set."""
 def job_name(name: str) -> str:
     """Return the name of the Job and of the NetworkPolicy of the BatchInference `name`."""
     return f"{name}-batch"
+
+
+def is_suspended_by_others(job: Object) -> bool:
+    """Return whether a Job is suspended, and not by Halcyon. For example, Kueue suspends Jobs until their queue has room."""
+    annotations = job["metadata"].get("annotations") or {}
+    return bool(job["spec"].get("suspend")) and annotations.get(SUSPENDED) == "false"
 
 
 def labels(name: str) -> dict[str, str]:
@@ -122,7 +130,7 @@ def job(batch: Object, spec: BatchInferenceSpec, model: ServedModel, site: Batch
     # Without the image and the site's settings, so that an upgrade of the operator leaves running pods alone.
     account = [] if spec.service_account_name is None else [spec.service_account_name]
     digest = names.digest([document.to_json(), pod["volumes"], spec.cpu, spec.memory, *account])
-    return _owned(JOB, batch, {SPEC_ANNOTATION: digest}) | {
+    return _owned(JOB, batch, {SPEC_ANNOTATION: digest, SUSPENDED: str(spec.suspend).lower()}) | {
         "spec": {
             "parallelism": 1,
             "completions": 1,
@@ -250,15 +258,7 @@ def _owned(kind: Kind, batch: Object, annotations: dict[str, Any]) -> Object:
         "namespace": meta["namespace"],
         "name": job_name(meta["name"]),
         "labels": labels(meta["name"]),
-        "ownerReferences": [
-            {
-                "apiVersion": BATCH_INFERENCE.api_version,
-                "kind": BATCH_INFERENCE.kind,
-                "name": meta["name"],
-                "uid": meta["uid"],
-                "controller": True,
-            }
-        ],
+        "ownerReferences": [names.owner(meta["name"], meta["uid"], BATCH_KIND)],
     }
     if annotations:
         metadata["annotations"] = annotations

@@ -50,6 +50,8 @@ def pending(pod: Object | None) -> str:
     status, name = pod["status"], pod["metadata"]["name"]
     if status["phase"] == "Failed" and status.get("message"):  # of the kubelet, for example about an eviction
         return f"{name} has ended: {status['message'].strip()}"
+    if status["phase"] == "Running" and any("running" in state for state in _states(pod, own=True)):
+        return ""  # whatever the containers of others do
     for state in _states(pod):
         waiting, ended = state.get("waiting") or {}, state.get("terminated") or {}
         if waiting.get("reason") == "ContainerCreating":
@@ -65,28 +67,28 @@ def pending(pod: Object | None) -> str:
     return "" if status["phase"] in {"Running", "Succeeded"} else "the runner's pod is starting"
 
 
-def missing(job: str, since: float) -> str:
-    """Return a sentence about a Job that has had no pod since the time `since`, in seconds since the epoch.
+def missing(job: str, started: float) -> str:
+    """Return a sentence about a Job that has no pod. `started` is the start of the Job, in seconds since the epoch.
 
     The reason is only in an Event, which the operator may not read.
     """
     return (
-        f"Job {job} has had no pod since {rfc3339(since)}. Its Events contain the reason, for example an exhausted ResourceQuota "
-        f"or a missing ServiceAccount: kubectl describe job {job}"
+        f"Job {job}, which started at {rfc3339(started)}, has no pod. If this lasts, its Events contain the reason, for example an "
+        f"exhausted ResourceQuota or a missing ServiceAccount: kubectl describe job {job}"
     )
 
 
-def is_held(pod: Object | None, job: Object | None) -> bool:
-    """Return whether the runner of a Job has succeeded, but containers that others have added keep its pod from ending.
+def held_end(pod: Object | None, job: Object | None) -> Mapping[str, Any] | None:
+    """Return how the runner of a Job has ended, if containers that others have added keep its pod running; otherwise None.
 
-    The pod of an earlier Job, which is deleted a moment after its Job, doesn't count.
+    The result is the state `terminated` of the runner's container. The pod of an earlier Job doesn't count, because it is
+    deleted a moment after its Job.
     """
     if pod is None or job is None or pod["status"]["phase"] != "Running":
-        return False
+        return None
     uid = job["metadata"]["uid"]
-    return (pod["metadata"].get("labels") or {}).get(_JOB_UID, uid) == uid and any(
-        (state.get("terminated") or {}).get("exitCode") == 0 for state in _states(pod, own=True)
-    )
+    is_of_job = (pod["metadata"].get("labels") or {}).get(_JOB_UID, uid) == uid
+    return next((end for state in _states(pod, own=True) if is_of_job and (end := state.get("terminated"))), None)
 
 
 def last_progress(pod: Object | None) -> BatchProgress | None:

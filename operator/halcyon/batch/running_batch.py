@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from halcyon.api.batch_inference import BatchReason
 from halcyon.api.timestamps import epoch_seconds
 from halcyon.kube.kinds import Object
+
+WITHOUT_RUNNER = frozenset(
+    (BatchReason.MODEL_UNSUITABLE, BatchReason.POLICY_DENIED, BatchReason.RUNNER_UNKNOWN, BatchReason.NAME_CONFLICT)
+)
+"""Reasons of the condition Complete while no runner may run, although the model exists."""
 
 
 @dataclass(frozen=True)
@@ -19,6 +25,7 @@ class RunningBatch:
     """Time by which the BatchInference should be complete, in seconds since the epoch; None if it has no deadline."""
     max_replicas: int | None
     may_wake: bool
+    """Whether the batch may start the model's first replica. A batch without a runner may not, because it needs none."""
     gentle: bool
 
 
@@ -34,11 +41,12 @@ def remaining(batch: Object) -> RunningBatch | None:
     if spec.get("suspend") or final_conditions(batch) or batch["metadata"].get("deletionTimestamp"):
         return None
     rows = written.get("rows")
+    reasons = {c.get("reason") for c in written.get("conditions") or () if c.get("type") == "Complete"}
     return RunningBatch(
         name=batch["metadata"]["name"],
         rows_left=rows["total"] - rows["done"] - rows["failed"] if rows else None,
         deadline=epoch_seconds(spec.get("deadline")),
         max_replicas=spec.get("maxReplicas"),
-        may_wake=spec.get("atZero") == "Wake",
+        may_wake=spec.get("atZero") == "Wake" and reasons.isdisjoint(WITHOUT_RUNNER),
         gentle=bool(spec.get("gentle")),
     )

@@ -18,7 +18,7 @@ from typing import Any
 
 from halcyon.api.batch_inference import BatchConditionType as Type
 from halcyon.api.batch_inference import BatchInferenceSpec, BatchReason
-from halcyon.api.documents.batch_documents import BatchProgress
+from halcyon.api.documents.batch_documents import PORT, BatchProgress
 from halcyon.api.timestamps import epoch_seconds, rfc3339
 from halcyon.batch.job import ServedModel
 from halcyon.kube.event_recorder import NewEvent
@@ -117,7 +117,7 @@ def make(
     end: float | None = None
     is_running = progress is not None and conditions[0][2] == BatchReason.RUNNING
     if progress is not None and is_running and progress.rows_per_s is not None:
-        status["rate"] = f"{progress.rows_per_s:.3g}" if progress.rows_per_s < 1000 else f"{progress.rows_per_s:.0f}"
+        status["rate"] = _rounded(progress.rows_per_s)
         if progress.left_s is not None:
             end = _steady(before.get("eta"), now + progress.left_s, now)
             status["eta"] = rfc3339(end)
@@ -177,7 +177,8 @@ def _complete(
     elif observed.pending:
         reason, text = BatchReason.PENDING, observed.pending
     elif progress is None:
-        reason, text = BatchReason.PENDING, "the runner is starting"
+        # It is starting, or a NetworkPolicy denies the operator's requests.
+        reason, text = BatchReason.PENDING, f"the runner has not answered the operator yet, at port {PORT} of its pod"
     elif progress.waiting:
         reason, text = BatchReason.WAITING, progress.waiting
     return Type.COMPLETE, "False", reason, text
@@ -209,29 +210,26 @@ def _failed(observed: Observed, before: Mapping[str, Any] | None) -> _Condition:
 def _rows(before: Mapping[str, Any], progress: BatchProgress | None) -> Mapping[str, int] | None:
     """Return the number of rows by state.
 
-    A runner that has just started does not have these numbers yet. Until it reports them, those in the present status
-    are returned.
+    A runner that has just started does not know yet how many rows earlier runners have computed. Until then, the numbers
+    in the present status are returned.
     """
-    if progress is None or progress.total is None or (progress.waiting and not progress.done):
+    is_starting = progress is not None and progress.waiting and not progress.done + progress.failed
+    if progress is None or progress.total is None or (is_starting and "rows" in before):
         return before.get("rows")
     return {"total": progress.total, "done": progress.done, "failed": progress.failed}
 
 
 def _steady(shown: object, end: float, now: float) -> float:
-    """Return the estimated end to publish, in seconds since the epoch.
+    """Return the estimated end to publish: `end`, or the published one `shown` if the two hardly differ.
 
-    `end` is the new estimate, `shown` is the published one. The published estimate is kept if the two differ by at most
-    the share `_ETA_STEP` of the remaining time. Therefore small changes of the rate cause no writes of the status.
+    They differ if the distance is above the share `_ETA_STEP` of the remaining time. Each new estimate causes a write.
     """
     before = epoch_seconds(shown)
     return before if before is not None and abs(before - end) <= max(_ETA_STEP * (end - now), 1.0) else end
 
 
 def _on_time(deadline: str, end: float | None, progress: BatchProgress | None, now: float) -> list[_Condition]:
-    """Return the condition OnTime, with the rate that meets the deadline, in a list.
-
-    The list is empty while the end is unknown.
-    """
+    """Return a list with the condition OnTime and the rate that meets the deadline; empty while the end is unknown."""
     until = epoch_seconds(deadline)
     if until is None or until <= now:
         return [(Type.ON_TIME, "False", BatchReason.DEADLINE_MISSED, f"spec.deadline is {deadline}, which has passed")]
@@ -242,7 +240,12 @@ def _on_time(deadline: str, end: float | None, progress: BatchProgress | None, n
     factor, rate = (end - now) / (until - now), progress.rows_per_s or 0.0
     remaining = (progress.total or 0) - progress.done - progress.failed
     text = (
-        f"at {rate:.3g} rows/s, the batch ends at {rfc3339(end)}, after spec.deadline ({deadline}). The remaining {remaining} "
-        f"rows need {rate * factor:.3g} rows/s. Raise spec.maxReplicas, or set a later deadline"
+        f"at {_rounded(rate)} rows/s, the batch ends at {rfc3339(end)}, after spec.deadline ({deadline}). The remaining "
+        f"{remaining} rows need {_rounded(rate * factor)} rows/s. Raise spec.maxReplicas, or set a later deadline"
     )
     return [(Type.ON_TIME, "False", BatchReason.DEADLINE_TOO_CLOSE, text)]
+
+
+def _rounded(rate: float) -> str:
+    """Return a rate with three significant digits, or without fractions from 1000 on, where `g` would add an exponent."""
+    return f"{rate:.3g}" if rate < 999.5 else f"{rate:.0f}"

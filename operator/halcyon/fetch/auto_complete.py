@@ -25,7 +25,7 @@ _MAX_BYTES = 256 * 1024
 def are_complete(models: Iterable[tuple[bytes | None, ModelFolder]]) -> bool:
     """Return True if Triton would add nothing to the configurations of these models, and one of them is a Python model.
 
-    Each model is (content of its config.pbtxt, its folder). An ensemble is always complete: Triton completes none.
+    Each model is (content of its config.pbtxt, its folder). An ensemble is complete, because Triton never adds to it.
     """
     others = [
         (content, folder) for content, folder in models if content is None or not ensemble.describes_ensemble(content)

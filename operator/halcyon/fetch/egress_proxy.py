@@ -94,7 +94,7 @@ class EgressProxy:
         self._servers = [_server(url) for url in urls]
         self._allows = allows
         self._denied: dict[tuple[str, int], str] = {}
-        """Reason for the last failure of each host and port that had no later connection."""
+        """Reason why the last connection to a host and port was rejected or failed. A successful connection removes it."""
 
     @property
     def denied_reason(self) -> str:

@@ -184,7 +184,8 @@ def _fit(dims: tuple[int, ...], other: tuple[int, ...]) -> bool:
 def _tensors(name: str, config: ModelConfig, complete: Mapping[str, ModelConfig | None]) -> Iterator[str]:
     """Yield problems of the tensors that connect the steps.
 
-    Triton compares each tensor with its first declaration. If Triton may change that one, it is None.
+    Triton compares each tensor with its first declaration. A tensor isn't compared if that is in a model whose
+    configuration Triton may complete, so that its type and shape are unknown (None in `declared`).
     """
     declared: dict[str, _Tensor | None] = {}
     for side, tensors in (("input", config.input), ("output", config.output)):

@@ -48,7 +48,8 @@ class ModelFolder:
     config: bytes | None
     """Content of config.pbtxt; None if there is none."""
     left_out: tuple[str, ...] = ()
-    """Names of folders that Triton would take for versions, and that have no files or are no version, such as `2_old`."""
+    """Names of the folders that are left out: version folders without files, and folders that Triton would take for versions
+    by their name, such as `2_old`."""
     added_version: int | None = None
     """Number of the empty version folder to add for an ensemble without version folders; None for any other model. It
     is in `versions`, too."""

@@ -117,7 +117,7 @@ def bucket(
 
 
 def is_object(store: BucketStore, key: str) -> bool:
-    """Return whether a bucket has an object with this key and content. The result is False if the store denies access."""
+    """Return whether a bucket has an object with this key that isn't empty. The result is False if the store denies access."""
     try:
         return obstore.head(store, key)["size"] > 0
     except (exceptions.BaseError, FileNotFoundError):

@@ -1,7 +1,7 @@
 """Check of a config.pbtxt against the spec of its model, before a pod starts. Pure.
 
 The check finds the errors that the fetcher would find, because both use the same functions. Out of scope: files that
-are above `MAX_BYTES`, or in a volume or bucket. The fetcher checks these in the pod, and all if a package is missing.
+are above `MAX_BYTES`, or in a volume or bucket. Only the fetcher in the pod checks these.
 """
 
 from __future__ import annotations

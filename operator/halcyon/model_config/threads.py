@@ -29,7 +29,7 @@ def share(config: ModelConfig, backend: str, cores: float) -> None:
 
     A number in the configuration is kept.
     """
-    parameter = THREAD_PARAMETERS.get(backend)
+    parameter = None if ensemble.is_ensemble(config) else THREAD_PARAMETERS.get(backend)
     if parameter is not None and parameter not in config.parameters:
         threads = max(int(cores / instances(config, backend)), 1)
         config.parameters[parameter].string_value = str(threads)

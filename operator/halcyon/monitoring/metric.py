@@ -51,10 +51,7 @@ def head(metric: Metric) -> str:
 
 
 def family(metric: Metric, samples: Iterable[Sample]) -> str:
-    """Return the text of a metric family with its samples.
-
-    The text is empty if there are no samples, because the value is then unknown.
-    """
+    """Return the text of a metric family; empty if there are no samples, because the value is then unknown."""
     lines = [line(f"{metric.name}{suffix}", label_pairs(labels), value) for labels, suffix, value in samples]
     return head(metric) + "".join(lines) if lines else ""
 

@@ -31,7 +31,9 @@ DECISION: Final = Metric(
     "halcyon_decision_seconds", "histogram", "Duration of a decision, including the collection of its inputs."
 )
 DECISION_AGE: Final = Metric(
-    "halcyon_decision_age_seconds", "histogram", "Model-seconds by the age of the decision in force (not decisions)."
+    "halcyon_decision_age_seconds",
+    "histogram",
+    "Age of the scaling decision in force. Each second of each model counts as one observation.",
 )
 POD_START: Final = Metric(
     "halcyon_pod_start_seconds",
@@ -69,7 +71,7 @@ STREAM_REQUESTS: Final = Metric(
     "counter",
     "Requests of agents to open a stream, by result: accepted, unauthenticated (no valid token), forbidden (the account is no "
     "balancer's, the token is bound to no pod, or there is no such model), over_limit (the model has too many streams), overloaded "
-    "(too many agents connect) or unreviewed (the token couldn't be checked).",
+    "(the operator starts, or too many agents connect) or unreviewed (the token couldn't be checked).",
     ("result",),
     (("accepted",), ("unauthenticated",), ("forbidden",), ("over_limit",), ("overloaded",), ("unreviewed",)),
 )

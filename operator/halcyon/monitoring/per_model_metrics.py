@@ -91,7 +91,7 @@ CHANGES: Final = _metric(
 REQUEST_RATE: Final = _metric(
     "requests_per_second",
     "gauge",
-    "Arrival rate for which the planner orders replicas, including rejected requests. It follows a step down late.",
+    "Arrival rate that the planner uses, including rejected requests. After the load falls, it follows within a minute.",
 )
 QUEUE: Final = _metric(
     "queue_requests", "gauge", "Requests that wait in balancers and ready servers; a mean over about 15 s."
@@ -99,7 +99,7 @@ QUEUE: Final = _metric(
 QUEUE_TARGET: Final = _metric(
     "queue_target_requests",
     "gauge",
-    "Target of queued requests per replica: spec.scaling.targets.queueDepth or its default.",
+    "Target of queued requests per replica: spec.scaling.targets.queueDepth, or the default of the policy Rules.",
 )
 LATENCY_TARGET: Final = _metric(
     "latency_target_seconds",
@@ -113,7 +113,7 @@ GPU_UTILIZATION: Final = _metric(
 GPU_TARGET: Final = _metric(
     "gpu_target_ratio",
     "gauge",
-    "Target of GPU utilisation, 0 to 1: spec.scaling.targets.gpuUtilization or its default.",
+    "Target of GPU utilisation, 0 to 1: spec.scaling.targets.gpuUtilization, or the default of the policy Rules.",
 )
 GPU_SECONDS: Final = _metric(
     "gpu_seconds_total",

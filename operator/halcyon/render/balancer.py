@@ -78,8 +78,8 @@ def plan(
         site: settings of the installation.
         slots: slots in use.
         start_s: last measured start duration of a pod, in seconds; None if unknown.
-        lower_class: settings for the lower class of requests, which are those of BatchInferences. None if no
-            BatchInference of the model runs.
+        lower_class: capacity for the lower class of requests, those of BatchInferences; `"None"` if no BatchInference
+            of the model runs.
     """
     queue_ms, hold_ms = defaults.queue_timeout_ms(spec), defaults.hold_timeout_ms(spec, start_s)
     most = defaults.most_replicas(spec)
@@ -141,9 +141,8 @@ def service_account(subject: Subject) -> Object:
 def role(subject: Subject) -> Object:
     """Build the Role of the balancers' agents.
 
-    It permits reading the plan's ConfigMap and all EndpointSlices of the namespace.
-
-    A Role cannot be limited to single EndpointSlices, because their names are not known in advance.
+    It permits reading the plan's ConfigMap and all EndpointSlices of the namespace. It can't be limited to single
+    EndpointSlices, because their names are not known in advance.
     """
     result = child("rbac.authorization.k8s.io/v1", "Role", subject, names.balancer(subject.name), names.BALANCER)
     result["rules"] = [
@@ -319,10 +318,8 @@ def _haproxy(subject: Subject, site: Site) -> Object:
 def _secrets(spec: Spec) -> list[Object]:
     """Return the Secret volumes from which the agent builds HAProxy's files.
 
-    Each volume has the same name as its folder in the agent's container.
-
-    The Secrets are optional: if one is missing, the pod starts and its agent reports this. With required Secrets, the
-    kubelet would not start the pod.
+    Each volume has the same name as its folder in the agent's container. The Secrets are optional: if one is missing, the
+    pod starts and its agent reports this. With required Secrets, the kubelet would not start the pod.
     """
     tls, api_keys = spec.traffic.tls, spec.traffic.api_keys
     volumes: list[tuple[str, str, tuple[str, ...]]] = []

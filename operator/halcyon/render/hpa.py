@@ -15,8 +15,8 @@ _OPEN: Object = {
     "selectPolicy": "Max",
     "policies": [{"type": "Pods", "value": 1000, "periodSeconds": 1}],
 }
-"""Behaviour of an HPA that doesn't limit the pace of scaling. The planner limits the pace itself, so a second limit
-would only add delay."""
+"""Behaviour of an HPA that doesn't limit the pace of scaling, because the planner does. A second limit would only add
+delay."""
 _EXACT: Object = {**_OPEN, "tolerance": "0"}
 """Behaviour of an HPA that doesn't limit the pace of scaling and has a tolerance of 0. API servers support this
 tolerance from release 1.33 on. With the default tolerance of 10 %, an HPA would keep 10 replicas when 11 are
@@ -28,9 +28,10 @@ def hpa(subject: Subject, spec: Spec, *, tolerance: bool, hold: bool = False) ->
     """Build an autoscaling/v2 HPA that targets the ModelDeployment.
 
     With the policy Planner, the only metric is the desired replicas, with a target of 1 per replica. With Rules, there
-    is one metric per target. Unless the mode is Active, the HPA changes nothing. All metrics have the target type `AverageValue`, because `Value` would be multiplied by
-    the number of existing pods. `tolerance` is true if HPAs of this cluster support the field `tolerance`. `hold` is
-    true if scaling down is disabled.
+    is one metric per target. The target type is `AverageValue`, because the HPA multiplies a `Value` by the number of
+    existing pods. Unless the mode is Active, the HPA can't scale.
+
+    `tolerance`: whether HPAs of this cluster have the field `tolerance`. `hold`: whether scaling down is disabled.
     """
     if spec.scaling is None:
         raise ValueError("no HPA can be rendered for a spec without scaling")
@@ -47,13 +48,10 @@ def hpa(subject: Subject, spec: Spec, *, tolerance: bool, hold: bool = False) ->
         result["spec"]["behavior"] = {"scaleUp": pace, "scaleDown": _SHUT if hold else pace}
         return result
     targets = defaults.targets(spec)
-    result["spec"]["metrics"] = [_external(subject, QUEUE_DEPTH, targets.queue_depth)]
-    if targets.gpu_utilization is not None:
-        result["spec"]["metrics"].append(_external(subject, GPU_UTILIZATION, targets.gpu_utilization))
-    if targets.concurrency is not None:
-        result["spec"]["metrics"].append(_external(subject, CONCURRENCY, targets.concurrency))
-    if targets.metric is not None:
-        result["spec"]["metrics"].append(_external(subject, METRIC, targets.metric))
+    by_metric = {QUEUE_DEPTH: targets.queue_depth, GPU_UTILIZATION: targets.gpu_utilization}
+    by_metric |= {CONCURRENCY: targets.concurrency, METRIC: targets.metric}
+    metrics = [_external(subject, name, value) for name, value in by_metric.items() if value is not None]
+    result["spec"]["metrics"] = metrics
     if spec.scaling.mode != "Active":
         result["spec"]["behavior"] = {"scaleUp": _SHUT, "scaleDown": _SHUT}
     elif spec.scaling.behavior is not None:
@@ -64,7 +62,7 @@ def hpa(subject: Subject, spec: Spec, *, tolerance: bool, hold: bool = False) ->
 
 
 def is_shut(obj: Object) -> bool:
-    """Return whether an HPA changes nothing, as that of a model in another mode than Active."""
+    """Return whether an HPA can scale neither up nor down. This is so if the model's scaling mode isn't Active."""
     behavior = (obj.get("spec") or {}).get("behavior") or {}
     return all((behavior.get(key) or {}).get("selectPolicy") == "Disabled" for key in ("scaleUp", "scaleDown"))
 

@@ -115,9 +115,9 @@ def selector_text(name: str) -> str:
     return ",".join(f"{k}={v}" for k, v in selector(name, SERVER).items())
 
 
-def owner(name: str, uid: str) -> dict[str, Any]:
-    """Build the owner reference to the ModelDeployment.
+def owner(name: str, uid: str, kind: str = KIND) -> dict[str, Any]:
+    """Build the owner reference to a resource of Halcyon, by default to a ModelDeployment.
 
     With it, Kubernetes deletes the objects even while the operator is down.
     """
-    return {"apiVersion": API_VERSION, "kind": KIND, "name": name, "uid": uid, "controller": True}
+    return {"apiVersion": API_VERSION, "kind": kind, "name": name, "uid": uid, "controller": True}

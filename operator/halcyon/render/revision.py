@@ -53,8 +53,8 @@ class Revision:
     note: str = ""
     """Text of the annotation `NOTE`; empty if there is no such annotation."""
     base: str = ""
-    """Key of the spec, if an older revision has the same spec and this revision is a newer rendering of it. Otherwise
-    the value is empty, because `key` is then the key of the spec."""
+    """Key of the spec if this revision is a newer rendering of a spec that an older revision already has. It is empty
+    otherwise, because `key` is then the key of the spec."""
     version: str = ""
     """Version of the operator that rendered the template; empty if unknown."""
     site: str = ""

@@ -29,12 +29,8 @@ EXIT_MARGIN_S = 10
 _FETCH_MEMORY = "256Mi"
 """Memory limit of the fetcher, unless the pod is Guaranteed."""
 _CLOSED = "shared-memory,trace,logging"
-_REPOSITORY, _SOURCE, _OVERLAY, _HOME = (
-    "/models",
-    "/halcyon/source",
-    "/halcyon/overlay",
-    "/halcyon/home",
-)
+_REPOSITORY, _SOURCE = "/models", "/halcyon/source"
+_OVERLAY, _HOME = "/halcyon/overlay", "/halcyon/home"
 _EVICTABLE = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
 """Annotation with the names of the emptyDirs that the cluster autoscaler ignores when it removes a node. Each new pod
 fills these volumes again."""
@@ -50,7 +46,7 @@ def drain_s(spec: Spec) -> int:
 
 
 def startup_s(spec: Spec) -> int:
-    """Return the maximum time for a pod to load the model (`runtime.startupTimeout`), in whole seconds."""
+    """Return the maximum time for Triton to load the model (`runtime.startupTimeout`), in whole seconds."""
     return math.ceil(duration_s(spec.runtime.startup_timeout))
 
 

@@ -246,9 +246,8 @@ def _levelled(
         if gpus < high:
             claims.append(((gpus + size) / weight, demands[i].key, i, size, weight))
     claims.sort()
-    repeated: list[
-        tuple[float, str, int, int, float]
-    ] = []  # a heap; it stays small, because most members receive at most one replica here
+    # A heap. It stays small, because most members receive at most one replica here.
+    repeated: list[tuple[float, str, int, int, float]] = []
     at = 0
     while left > 0 and (repeated or at < len(claims)):
         if repeated and (at == len(claims) or repeated[0] < claims[at]):
@@ -268,10 +267,10 @@ def _levelled(
 
 
 def _level(lows: Sequence[int], highs: Sequence[int], weights: Sequence[float], total: int) -> float:
-    """Return the level (GPUs per unit of need) at which the models in `members` together have `total` GPUs.
+    """Return the level (GPUs per unit of need) at which all models together have `total` GPUs, minus a tiny margin.
 
-    A tiny margin is subtracted from the level. At a given level, each model has weight x level GPUs, but at least its
-    minimum and at most its maximum number. Replicas are treated as divisible.
+    At a given level, each model has weight x level GPUs, but at least its number in `lows` and at most that in `highs`.
+    Replicas are treated as divisible.
 
     The sum is piecewise linear in the level. The level is found by bisection over the breakpoints of this function.
     Models without a breakpoint in the remaining interval are added up once, so each step checks fewer models.

@@ -132,7 +132,7 @@ class Ledger:
         return sum((entry for _, entry in self.hours), Spent())
 
     def to_json(self) -> list[list[float]]:
-        """Return the GPU time of each stored hour as JSON values, which `of_json` restores after a restart."""
+        """Return the GPU time of each stored hour as JSON values, which `from_json` restores after a restart."""
         return [[hour, *(round(value, 3) for value in entry.parts)] for hour, entry in self.hours]
 
     @classmethod

@@ -79,10 +79,7 @@ class BusyMemory:
     pods: Mapping[str, _Pod] = field(default_factory=dict)
 
     def with_observation(self, observation: Observation) -> BusyMemory:
-        """Return the counters updated with an observation.
-
-        Pods without batch statistics in the observation are dropped.
-        """
+        """Return the counters updated with an observation. Pods without batch statistics in it are dropped."""
         if observation.at - self.at < MIN_SPACING_S:
             return self
         pods = {

@@ -354,7 +354,9 @@ class Collector:
             _log.warning("the token of %s/%s could not be checked again: %s", *model, error)
             return
         if identity is None or model_of_account(identity.account) != model or identity.pod != sender.agent:
-            await self._end(stream, "forbidden", model, WSCloseCode.POLICY_VIOLATION, "the token has expired")
+            # Not a rejected report: the tokens of agents expire after an hour, and agents reconnect with the renewed ones.
+            _log.debug("stream of %s/%s closed: its token has expired", *model)
+            await _close(stream, "the token has expired")
 
     async def _reviewed(self, token: str) -> AgentIdentity | None:
         digest = token_digest(token)

@@ -153,10 +153,7 @@ class ObservationStore:
     def observe(
         self, namespace: str, name: str, now: float, *, window_s: float = MAX_BALANCER_AGE_S
     ) -> Observation | None:
-        """Return the observation of a model, with the samples of the last `window_s` seconds.
-
-        Return None if no agent has reported about the model.
-        """
+        """Return a model's observation with the samples of the last `window_s`; None if no agent has reported on it."""
         model = self._models.get((namespace, name))
         if model is None:
             return None
@@ -176,10 +173,7 @@ class ObservationStore:
         )
 
     def snapshot(self, namespace: str, name: str, now: float) -> ModelSnapshot | None:
-        """Return the present state of a model, without the copies that `observe` makes.
-
-        Return None if no agent has reported about the model.
-        """
+        """Return a model's present state without the copies that `observe` makes; None if no agent has reported on it."""
         model = self._models.get((namespace, name))
         if model is None:
             return None
@@ -206,10 +200,6 @@ class ObservationStore:
             and state.last_sample is not None
             and (histogram := state.last_sample.clients) is not None
         }
-
-    def has_model(self, namespace: str, name: str) -> bool:
-        """Return whether the store has reports about a model."""
-        return (namespace, name) in self._models
 
     def models(self) -> Iterator[tuple[str, str]]:
         """Return (namespace, name) of every model in the store."""

@@ -59,8 +59,6 @@ are further apart."""
 MIN_CONFIRM_INTERVAL_S = 0.7
 """Minimum seconds between two confirming reports of an agent. Without this minimum, an agent that reports too often
 would cause more frequent decisions."""
-
-
 _INFLIGHT = 2
 """Column of `AgentState.ring` with the requests in progress."""
 
@@ -143,8 +141,7 @@ class ObservedPod:
     in_queue: MeanInProgress | None = None
     """Samples of the time that requests waited in Triton's queue; None if Triton has a gauge of waiting requests."""
     engine_used: float | None = None
-    """Used share of the engine's capacity for requests in the last sample, from 0 to 1; None if no engine
-    reports it."""
+    """Used share of the engine's capacity for requests in the last sample, 0 to 1; None if no engine reports it."""
     batches_at: float = -math.inf
     """Time at which the batch counters in `batches` were read."""
     batches: array[int] | None = None
@@ -170,8 +167,7 @@ class PodSnapshot(NamedTuple):
     batches: array[int] | None
     """Batch counters of the last read, in the form of `ObservedPod.batches`. Each new read is a new array."""
     engine_used: float | None = None
-    """Used share of the engine's capacity for requests in the last sample, from 0 to 1; None if no engine
-    reports it."""
+    """Used share of the engine's capacity for requests in the last sample, 0 to 1; None if no engine reports it."""
 
     @property
     def state(self) -> PodState:

@@ -37,6 +37,7 @@ MAX_ERROR_LENGTH = 2048
 MAX_FAILURE_LENGTH = 512
 """Maximum number of characters of the reason why a backend fails. The rest of the text is cut off."""
 MAX_VERSIONS = 64
+"""Maximum number of versions of a model in a pod. If a pod reports more, the highest are kept, as in the status."""
 MAX_ROWS = 65536
 """Maximum number of rows in one batch, which is the same as in the spec of a ModelDeployment."""
 MAX_SLOTS = 2
@@ -162,8 +163,10 @@ def validate_pod(pod: PodSample, report: AgentReport) -> tuple[PodSample, int]:
         if not isinstance(pod.backend_failure, str):
             raise ReportError(f"report of {report.name}: backend_failure of pod {pod.name} must be a string")
         changes["backend_failure"] = pod.backend_failure[:MAX_FAILURE_LENGTH]
-    if len(pod.versions) > MAX_VERSIONS or not all(_is_short_text(version) for version in pod.versions):
+    if not all(_is_short_text(version) for version in pod.versions):
         raise ReportError(f"report of {report.name}: versions of pod {pod.name} must be strings, for example ['1']")
+    if len(pod.versions) > MAX_VERSIONS:
+        changes["versions"] = pod.versions[-MAX_VERSIONS:]
     return (replace(pod, **changes) if changes else pod), implausible
 
 

@@ -13,6 +13,8 @@ from halcyon_simulator.engine.policy_view import PolicyPod, PolicyView, SampleCo
 
 _WARMED = (1, 0)
 """Batch sizes that the warm-up of a pod runs before the pod receives requests. The value 0 stands for the maximum."""
+_MIN_COUNTS = {"low": 0, "high": 1, "max_batch": 1, "instances": 1, "queue_limit": 0}
+"""Smallest value of each knob that is a count."""
 
 
 class HalcyonPolicy:
@@ -34,6 +36,12 @@ class HalcyonPolicy:
                 f"policy halcyon has no knob '{unknown[0]}'; its knobs are {', '.join(sorted(knob_names))}; "
                 "for example halcyon:drain_s=20"
             )
+        for name, least in _MIN_COUNTS.items():
+            value = knobs.get(name, least)
+            if value < least or value != int(value):
+                raise ValueError(
+                    f"policy halcyon: {name} is {value:g}; it has to be a whole number of at least {least}, for example halcyon:{name}=4"
+                )
         service = case.service
         sizes = {size or service.max_batch for size in _WARMED}
         reported_s, is_true = service.reported_s, service.reported_s is None
@@ -52,7 +60,8 @@ class HalcyonPolicy:
         self._has_gpu = is_true
         """Whether GPU utilisation is available as a signal. If an engine executes requests concurrently, the busy time
         of instances isn't that of a GPU."""
-        self.objectives = replace(objectives, **knobs)  # type: ignore[arg-type]  # all of them are numbers
+        counts = {name: int(knobs[name]) for name in _MIN_COUNTS if name in knobs}
+        self.objectives = replace(objectives, **knobs | counts)  # type: ignore[arg-type]  # all of them are numbers
         self.memory = PlannerMemory()
         self.last: Plan | None = None
         self.next_look_s: float | None = None

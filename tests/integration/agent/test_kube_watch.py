@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import pytest
 
+from halcyon.balancer.agent.api_denials import ApiDenials
 from halcyon.balancer.discovery.kube_watch import ApiServerAccess, KubeError, Watch
 from tests.integration.waiting import PATIENCE
 from tests.unit.balancer.stand_in_api import CONFIG_MAPS, StandIn, certificate
@@ -99,12 +100,14 @@ async def test_a_bookmark_moves_the_version_from_which_a_new_watch_goes_on(follo
     assert len(followed.seen) == 1
 
 
-@pytest.mark.parametrize("how", ["event", "status", "garbage"])
+@pytest.mark.parametrize("how", ["event", "error", "status", "garbage"])
 async def test_an_expired_version_leads_to_a_new_list_that_replaces_every_object(followed: Followed, how: str) -> None:
     api = followed.api
     api.objects[CONFIG_MAPS] = {}
     if how == "event":
         api.send(CONFIG_MAPS, {"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old"}})
+    elif how == "error":
+        api.send(CONFIG_MAPS, {"type": "ERROR", "object": {"kind": "Status", "code": 500, "message": "no more events"}})
     elif how == "status":
         api.fail_with = [410]
         api.end_watches()
@@ -131,6 +134,29 @@ async def test_a_failing_api_server_leaves_the_cache_and_new_tokens_are_used(fol
     await until(lambda: not followed.api.fail_with and bool(followed.api.watchers[CONFIG_MAPS]))
     assert followed.seen == [{"plan": "1"}]
     assert followed.api.requests[-1][2] == "Bearer second"
+
+
+async def test_denial_of_an_earlier_watch_is_over_when_another_one_lists(followed: Followed) -> None:
+    denials = ApiDenials("m-balancer", lambda: None)
+    seen: list[dict[str, str]] = []
+    on_denied = denials.callback("endpoints")
+    # The first watch was cancelled because the plan changed, and the permission was added later.
+    on_denied("endpointslices is forbidden")
+    async with aiohttp.ClientSession() as session:
+        watch = Watch(
+            session,
+            ApiServerAccess(f"https://127.0.0.1:{followed.api.port}", followed.token, followed.token.parent / "ca.crt"),
+            CONFIG_MAPS,
+            params={},
+            project=lambda item: item["data"]["x"],
+            on_change=lambda kept: seen.append(dict(kept)),
+            on_denied=on_denied,
+        )
+        task = asyncio.ensure_future(watch.run())
+        await until(lambda: bool(seen))
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert denials.texts == ()
 
 
 async def test_an_event_larger_than_a_chunk_is_put_together(followed: Followed) -> None:

@@ -44,7 +44,7 @@ def test_the_command_line_alone_loads_no_network_code() -> None:
     assert done.stdout.strip() == "False"
 
 
-INFO = "Name: HAProxy\nPid: 4711\nUptime_sec: 3\ndescription: halcyon-0123\n"
+INFO = "Name: HAProxy\nPid: 4711\nUptime_sec: 3\nStart_time_sec: 1700000000\ndescription: halcyon-0123\n"
 STATE = """1
 # be_id be_name srv_id srv_name srv_addr srv_op_state srv_admin_state srv_uweight ...
 5 http_a 1 s1 10.0.0.1 2 0 1 1 2 1 0 0 14 0 0 0 - 8000 - 0 0 - - 0
@@ -221,7 +221,8 @@ async def test_the_probes_answer_and_nothing_else_does() -> None:
     assert health.drained == 0.5
     assert (await _get(port, b"POST /drain HTTP/1.1\r\n\r\n"))[0] == "405 Method Not Allowed"
     assert (await _get(port, b"GET /secret HTTP/1.1\r\n\r\n"))[0] == "404 Not Found"
-    assert (await _get(port, b"GET /\r\n\r\n"))[0] == "400 Bad Request"
+    for invalid in (b"GET /", b"GET //[ HTTP/1.1"):
+        assert (await _get(port, invalid + b"\r\n\r\n"))[0] == "400 Bad Request"
     server.close()
 
 

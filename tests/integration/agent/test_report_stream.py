@@ -11,6 +11,7 @@ import pytest
 from halcyon.api.documents.balancer_plan import CollectorAddress
 from halcyon.api.documents.observation_report import AgentReport, BalancerSample, PodSample
 from halcyon.api.documents.pod_notice import Notice
+from halcyon.balancer.telemetry import report_stream
 from halcyon.balancer.telemetry.report_stream import ReportStream, SendInterval
 from tests.integration.waiting import PATIENCE
 from tests.unit.balancer.stand_in_api import StandIn, certificate
@@ -204,6 +205,30 @@ async def test_notices_of_every_replica_are_passed_on_and_other_messages_are_dro
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await stand_in.stop()
+
+
+async def test_a_collector_whose_name_does_not_exist_is_logged_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(report_stream, "RESOLVE_INTERVAL_S", 0.01)
+    monkeypatch.setattr(report_stream, "SEARCH_INTERVAL_S", 0.0)
+    lookups = 0
+
+    async def resolve(_host: str, _port: int) -> list[str]:
+        nonlocal lookups
+        lookups += 1
+        if lookups == 3:
+            return []
+        raise OSError("Name or service not known")
+
+    _, pem = certificate(tmp_path, name=NAME)
+    stream = ReportStream(CollectorAddress("halcyon-agents", 1, NAME, pem), tmp_path / "token", resolve=resolve)
+    task = asyncio.ensure_future(stream.run())
+    await until(lambda: lookups > 5)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    # Once before the name existed, and once after it has gone.
+    assert capsys.readouterr().err.count("can't be resolved") == 2
 
 
 async def test_streams_open_from_the_agents_own_address(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import itertools
 import json
+import os
+import signal
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -725,6 +727,41 @@ async def test_more_pods_than_lines_are_reported_and_a_larger_plan_takes_them(ba
     assert balanced.pilot.unplaced == ()
     lines = (await balanced.haproxy.runtime.read()).servers.values()
     assert {line.address for line in lines if line.admin == "ready"} == {pod.address for pod in balanced.pods}
+
+
+async def test_a_reload_whose_response_is_lost_uses_all_servers(balanced: Balanced) -> None:
+    await balanced.start(3)
+    haproxy = balanced.haproxy
+    runtime = replace(haproxy.runtime, reload_timeout_s=0.02)
+    balanced.pilot = HaproxyController(runtime, haproxy.config, haproxy.listen)
+    await balanced.begin(replace(PLAN, slots=(Slot("a", "m-server-a", 100, 2),)))
+    assert balanced.pilot.in_use == 2
+    balanced.pilot.accept(PLAN)
+
+    async def is_complete() -> bool:
+        await balanced.turn()
+        return balanced.pilot.in_use == 3
+
+    await until(is_complete)
+    assert balanced.pilot.reloads == 0, "a response arrived in time, so this test shows nothing"
+
+
+async def test_a_balancer_stays_ready_during_a_long_reload(balanced: Balanced) -> None:
+    await balanced.start()
+    now, haproxy = 0.0, balanced.haproxy
+    balanced.pilot = HaproxyController(haproxy.runtime, haproxy.config, haproxy.listen, clock=lambda: now)
+    await balanced.begin()
+    assert haproxy.process is not None
+    balanced.pilot.accept(replace(PLAN, queue_limit=PLAN.queue_limit + 1))
+    os.kill(haproxy.process.pid, signal.SIGSTOP)
+    turn = asyncio.create_task(balanced.turn())
+    await until(lambda: is_(lambda: str(PLAN.queue_limit + 1) in haproxy.config.read_text()))
+    await asyncio.sleep(0.1)
+    now = 10.0
+    assert balanced.pilot.answered_within(5.0)
+    os.kill(haproxy.process.pid, signal.SIGCONT)
+    await turn
+    assert balanced.pilot.reloads == 1
 
 
 async def test_a_configuration_that_haproxy_refuses_leaves_the_former_one_in_force(balanced: Balanced) -> None:

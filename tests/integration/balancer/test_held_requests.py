@@ -265,6 +265,20 @@ async def test_held_requests_survive_reloads_and_reach_the_new_processs_server(
     assert balanced.haproxy.worker_exits() == 0
 
 
+async def test_rejection_after_a_reload_has_no_internal_header(balanced: Balanced) -> None:
+    plan = replace(PLAN, queue_timeout_ms=int(1500 * PATIENCE))
+    await balanced.begin(plan)
+    async with balanced.channel as channel:
+        call = channel.unary_unary(SERVICE + "ModelInfer")(b"x", timeout=10 * PATIENCE)
+        await until(lambda: held_is(balanced, 1))
+        balanced.pilot.accept(replace(plan, queue_limit=201))
+        await balanced.turn()
+        await until(lambda: held_is(balanced, 1))
+        assert await call.code() == grpc.StatusCode.UNAVAILABLE
+        metadata = (*await call.initial_metadata(), *await call.trailing_metadata())
+    assert [name for name, _ in metadata if name.startswith("halcyon")] == []
+
+
 async def test_a_process_that_has_held_requests_ends_soon_after_a_reload(balanced: Balanced) -> None:
     await balanced.begin(LONG)
     async with Clients(balanced) as clients:

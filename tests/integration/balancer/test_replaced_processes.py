@@ -66,6 +66,32 @@ async def test_queue_of_a_replaced_process_reaches_another_pod(balanced: Balance
     assert balanced.pilot.reloads == (0 if restarts else 1)
 
 
+async def test_queue_avoids_leaving_pods_if_the_response_to_a_reload_is_lost(balanced: Balanced) -> None:
+    leaving, other = await balanced.start(2, delay_s=0.5)
+    haproxy = balanced.haproxy
+    runtime = replace(haproxy.runtime, reload_timeout_s=0.02)
+    balanced.pilot = HaproxyController(runtime, haproxy.config, haproxy.listen)
+    plan = replace(PLAN, max_connections=1)
+    await balanced.begin(plan)
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=TIMEOUT) as session:
+        url = balanced.url + "/v2/models/m/infer"
+        sent = [asyncio.ensure_future(session.post(url, data=b"{}")) for _ in range(16)]
+        await until(lambda: is_(lambda: leaving.running == 1))
+        before = await haproxy.runtime.read()
+        balanced.pilot.accept(replace(plan, queue_limit=plan.queue_limit + 1))
+
+        async def is_replaced() -> bool:
+            await balanced.turn()
+            return (await haproxy.runtime.read()).config != before.config
+
+        await until(is_replaced)
+        for _ in range(2):
+            await balanced.pilot.run_pass((endpoint(leaving, terminating=True), endpoint(other)))
+        await until(lambda: is_(lambda: leaving.running == 0))
+        leaving.refuses = True
+        assert [answer.status for answer in await asyncio.gather(*sent)] == [200] * 16
+
+
 @RESTARTS
 async def test_queue_of_a_replaced_process_waits_for_the_next_pod(balanced: Balanced, restarts: bool) -> None:
     [pod] = await balanced.start()

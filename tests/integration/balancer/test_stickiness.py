@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,13 +14,16 @@ import pytest
 
 from halcyon.api.documents.balancer_plan import Slot
 from halcyon.balancer.runtime.controller import HaproxyController
+from halcyon.balancer.secrets.mounted_secrets import MountedSecrets, SecretNames
 from tests.integration import balanced as places
 from tests.integration.balanced import PLAN, TIMEOUT, Balanced, endpoint, until
+from tests.integration.balancer.test_api_keys import put
 from tests.integration.waiting import PATIENCE
 from tests.unit.balancer.stand_ins import SERVICE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.more
 
@@ -131,6 +136,49 @@ async def test_a_draining_pod_keeps_its_sticky_values_until_the_drain_is_over(ba
     assert {value: pod for value, pod in after.items() if value not in its} == {
         value: pod for value, pod in known.items() if value not in its
     }
+
+
+async def test_a_draining_pod_keeps_its_values_if_haproxy_is_slow_once(balanced: Balanced) -> None:
+    await balanced.start(3)
+    haproxy = balanced.haproxy
+    runtime = replace(haproxy.runtime, timeout_s=0.5 * PATIENCE)
+    balanced.pilot = HaproxyController(runtime, haproxy.config, haproxy.listen)
+    await balanced.begin(replace(STICKY, drain_ms=600_000))
+    known = await assigned_pods(balanced)
+    pods = tuple(endpoint(pod, terminating=pod is balanced.pods[0]) for pod in balanced.pods)
+    for _ in range(2):
+        await balanced.pilot.run_pass(pods)
+    [worker] = haproxy.workers()
+    os.kill(int(worker), signal.SIGSTOP)
+    await balanced.pilot.run_pass(pods)
+    assert balanced.pilot.reading is None
+    os.kill(int(worker), signal.SIGCONT)
+    for _ in range(2):
+        await balanced.pilot.run_pass(pods)
+    assert await assigned_pods(balanced) == known
+
+
+@pytest.mark.parametrize("header", ["x-api-key", "authorization"])
+async def test_a_client_with_an_api_key_has_one_pod(balanced: Balanced, tmp_path: Path, header: str) -> None:
+    keys = {f"client-{number}": f"{number:016}" for number in range(12)}
+    put(tmp_path / "keys", **keys)
+    haproxy = balanced.haproxy
+    files = MountedSecrets(SecretNames(keys="m-keys"), mounted=tmp_path, config=haproxy.config)
+    balanced.pilot = HaproxyController(haproxy.runtime, haproxy.config, haproxy.listen, files=files)
+    await balanced.start(3)
+    await balanced.begin(replace(STICKY, sticky_header=header))
+    known: dict[str, set[str]] = {client: set() for client in keys}
+    async with aiohttp.ClientSession(timeout=TIMEOUT) as session, balanced.channel as channel:
+        for _ in range(4):
+            for client, key in keys.items():
+                headers = {header: key if header == "x-api-key" else f"Bearer {key}"}
+                async with session.post(balanced.url + "/v2/models/m/infer", data=b"{}", headers=headers) as response:
+                    known[client].add((await response.json())["who"])
+                call = channel.unary_unary(SERVICE + "ModelInfer")
+                answer = await call(b"x", timeout=10 * PATIENCE, metadata=tuple(headers.items()))
+                known[client].add(bytes(answer).decode())
+    assert [len(pods) for pods in known.values()] == [1] * len(keys)
+    assert len(set().union(*known.values())) == 3
 
 
 async def test_a_canary_s_share_is_one_of_values(balanced: Balanced) -> None:

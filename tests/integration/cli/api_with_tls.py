@@ -34,6 +34,8 @@ class TlsApi:
     """Responses to lists of pods: objects; the last one repeats."""
     watches: list[list[Any]] = field(default_factory=list)
     """Events of each watch, after which it ends; the last watch stays open until the end."""
+    revoked: list[str] = field(default_factory=list)
+    """Tokens that are rejected."""
     refusal: str = ""
     """Message of a 403 to port-forwards; empty: they are forwarded to an echo."""
     pod: tuple[str, int] | None = None
@@ -45,6 +47,8 @@ async def _show(api: TlsApi, request: web.Request) -> web.Response:
     certificate = request.transport.get_extra_info("peercert") if request.transport else None
     headers = {name.lower(): request.headers.getall(name) for name in request.headers}
     api.requests.append({"path": request.path, "certificate": bool(certificate), **headers})
+    if request.headers.get("authorization", "").removeprefix("Bearer ") in api.revoked:
+        return web.json_response({"kind": "Status", "message": "Unauthorized"}, status=401)
     return web.json_response({"gitVersion": "v1.35.0"})
 
 

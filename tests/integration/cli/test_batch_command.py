@@ -86,3 +86,14 @@ def test_a_failed_batch_is_suspended_before_it_goes_on(
         assert main(["batch", "resume", "night", *to(api.url)]) == 0
         assert [method for method, _ in api.requests] == ["GET", "PATCH", "GET", "GET", "PATCH"]
         assert "batchinference.serving.halcyon.dev/night resumed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("action", ["suspend", "resume"])
+def test_complete_batches_are_neither_suspended_nor_resumed(
+    action: str, to: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving() as api:
+        api.answers[f"{PATH}/night"] = (200, ended("Complete", "Completed", "all rows have a result"))
+        assert main(["batch", action, "night", *to(api.url)]) == 2
+        assert f"night is complete, so there is nothing to {action}" in capsys.readouterr().err
+        assert [method for method, _ in api.requests] == ["GET"]

@@ -109,6 +109,20 @@ def test_a_plugin_runs_once_until_its_token_expires(desk: Desk, api: TlsApi) -> 
     assert api.requests[-1]["authorization"] != api.requests[-2]["authorization"]
 
 
+def test_a_plugin_runs_again_if_its_token_is_rejected(desk: Desk, api: TlsApi) -> None:
+    cluster = desk.cluster(desk.plugin())
+    cluster.server_version()
+    api.revoked.append("token-1-ada")
+    assert cluster.server_version() == "v1.35.0"
+    tokens = [request["authorization"][0] for request in api.requests]
+    assert tokens == ["Bearer token-1-ada", "Bearer token-1-ada", "Bearer token-2-ada"]
+
+    api.requests.clear()
+    with pytest.raises(ClusterError, match=r"rejects the kubeconfig.s credentials"):
+        desk.cluster(desk.plugin()).server_version()
+    assert len(api.requests) == 1
+
+
 def test_a_token_file_is_read_again_for_each_request(desk: Desk, api: TlsApi) -> None:
     file = desk.folder / "token"
     file.write_text("one")

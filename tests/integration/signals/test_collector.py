@@ -278,6 +278,7 @@ async def test_a_stream_ends_when_its_token_has_been_revoked() -> None:
         scene.clock.now += module.REVIEW_INTERVAL_S
         await stream.send_str(record(0).to_json())
         assert await closed_with(stream) == WSCloseCode.POLICY_VIOLATION
+        assert (scene.count("accepted"), scene.count("forbidden")) == (1, 0)
 
 
 async def test_a_stream_outlives_an_api_server_that_is_away() -> None:

@@ -10,6 +10,7 @@ import pytest
 from benchmarks.adoption import dashboard
 from benchmarks.measure import page as measure_page
 from benchmarks.quality import rows
+from benchmarks.quality.__main__ import main as quality_main
 from benchmarks.quality.rows import DATA, PAGES, TITLES, Row, holds, missing, page, raw, read, record, short
 
 
@@ -146,3 +147,8 @@ def test_frames_of_a_busy_machine_fall_short_with_the_reason() -> None:
 
 def test_dashboard_s_row_falls_short_if_a_test_failed() -> None:
     assert not holds(dashboard.row(SAMPLES, has_passed=False))
+
+
+def test_record_without_a_target_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert quality_main(["record"]) == 2
+    assert "record needs the make target that has passed" in capsys.readouterr().err

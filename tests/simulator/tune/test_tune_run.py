@@ -24,7 +24,7 @@ from halcyon_tune.prediction import Predictor
 from halcyon_tune.results.text_page import page
 from halcyon_tune.results.tune_result import result
 from halcyon_tune.search import Search
-from halcyon_tune.space import space
+from halcyon_tune.space import BATCHING, space
 
 SPEC: dict[str, Any] = {
     "model": {"source": {"uri": "s3://models/m"}},
@@ -146,6 +146,18 @@ def test_traffic_gives_a_patch_without_a_pod() -> None:
     assert predicted.replicas_today is not None
     assert predicted.replicas < predicted.replicas_today
     assert any("not measured" in note for note in predicted.notes)
+
+
+def test_traffic_without_batches_tunes_a_model_whose_spec_sets_batching() -> None:
+    predicted = from_traffic(model([LINES[0] | {"maxBatchSize": 1}]), TuneRequest(name="m", rate_rps=2000))
+    assert not any(item.field == BATCHING for item in predicted.space.left_out)
+    assert {1, 8, 16} <= {configuration.max_batch for configuration in predicted.space.configurations}
+
+
+def test_traffic_without_batches_says_nothing_about_a_configuration_that_is_unknown() -> None:
+    predicted = from_traffic(model([LINES[0] | {"maxBatchSize": 1}], batching=None), TuneRequest(name="m", rate_rps=20))
+    (why,) = [item.why for item in predicted.space.left_out if item.field == BATCHING]
+    assert why == "the model's configuration is unknown: no pod was read, and spec.batching.maxBatchSize isn't set"
 
 
 def test_objective_is_needed_if_the_model_has_no_target() -> None:

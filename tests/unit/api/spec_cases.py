@@ -388,6 +388,7 @@ CONCURRENCY: list[tuple[dict[str, Any], str | None]] = [
         ),
     ),
     ({"traffic": {"maxConcurrency": 72}, "batching": {"maxBatchSize": 8, "queuePolicy": {"maxQueueSize": 64}}}, None),
+    ({"traffic": {"maxConcurrency": 96}, "batching": {"queuePolicy": {"maxQueueSize": 64}}}, None),
     (
         {
             "traffic": {"maxConcurrency": 96},

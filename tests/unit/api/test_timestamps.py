@@ -43,3 +43,8 @@ def test_a_text_that_is_no_time_is_unknown(text: object) -> None:
 
 def test_an_offset_is_taken_into_account() -> None:
     assert epoch_seconds("2026-11-28T04:15:00+01:00") == epoch_seconds("2026-11-28T03:15:00Z") == 1_795_835_700
+
+
+def test_lower_case_letters_of_a_timestamp_are_valid() -> None:
+    """The API server accepts them in `spec.deadline` (RFC 3339, section 5.6)."""
+    assert epoch_seconds("2026-11-28t03:15:00z") == 1_795_835_700

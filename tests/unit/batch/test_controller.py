@@ -11,9 +11,9 @@ from typing_extensions import override
 
 from halcyon.api.policy.network import SiteNetwork
 from halcyon.api.policy.site_policy import SitePolicy
-from halcyon.batch.controller import BatchController
+from halcyon.batch.controller import POD_TIMEOUT_S, BatchController
 from halcyon.batch.job import BatchSite
-from halcyon.kube import kinds
+from halcyon.kube import errors, kinds
 from halcyon.kube.client import FIELD_MANAGER, Object
 from halcyon.kube.kinds import Key, Kind
 from tests.clocks import SplitClock
@@ -110,6 +110,22 @@ def test_a_job_of_another_owner_without_a_label_is_a_conflict() -> None:
     assert reason == "NameConflict"
     assert message.startswith("Job night-batch does not belong to this BatchInference")
     assert again_s is not None
+
+
+def test_a_job_that_the_api_server_refuses_is_reported_with_its_reason() -> None:
+    class FullQuota(ApiServer):
+        @override
+        async def apply(
+            self, kind: Kind, obj: Object, *, subresource: str = "", manager: str = FIELD_MANAGER
+        ) -> Object:
+            if kind is kinds.JOB:
+                raise errors.Refused(403, "apply night-batch: exceeded quota: jobs, limited: count/jobs.batch=4")
+            return await super().apply(kind, obj, subresource=subresource, manager=manager)
+
+    reason, message, again_s = Batch(FullQuota(), BatchSite("i")).reconcile()
+    assert reason == "Pending"
+    assert message.startswith("the runner's Job can't be created: apply night-batch: exceeded quota: jobs")
+    assert again_s == POD_TIMEOUT_S
 
 
 def test_an_own_job_that_is_not_cached_yet_is_no_conflict() -> None:

@@ -225,6 +225,7 @@ def test_the_network_policy_admits_the_operator_and_reaches_the_model() -> None:
         ({"rowsPerRequest": 0}, "spec.rowsPerRequest"),
         ({"bucket": "s3://x"}, "spec.bucket"),
         ({"input": {}}, "spec.input needs exactly one of persistentVolumeClaim, uri"),
+        ({"cpu": "1m"}, "spec.cpu: must be between 10m and 256"),
         ({"input": {"uri": "ftp://x/y"}}, "spec.input.uri"),
         ({"input": {"uri": "az://sets/y"}}, "spec.input.uri is az://sets/y but endpoint is not set"),
         ({"input": {"uri": "gs://sets/y", "region": "eu"}}, "spec.input.region applies only to s3://"),
@@ -255,3 +256,5 @@ def test_an_invalid_spec_is_refused_with_the_field(changed: dict[str, Any], mess
     with pytest.raises(ValueError, match=r"spec\.") as caught:
         parse(json.loads(json.dumps(spec(**changed))))
     assert message in str(caught.value)
+    assert "Value error" not in str(caught.value)
+    assert "spec.:" not in str(caught.value)

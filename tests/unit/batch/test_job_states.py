@@ -82,7 +82,9 @@ class Night:
 
     def runner(self, code: int, progress: BatchProgress, *more: Object, phase: str | None = None) -> None:
         """Create the runner's pod, in which the runner has ended."""
-        ended = {"exitCode": code, "reason": "Error", "message": progress.to_json()}
+        ended = {
+            "exitCode": code, "reason": "Error", "message": progress.to_json(), "finishedAt": rfc3339(self.now)
+        }  # fmt: skip
         self.pod(
             phase or ("Failed" if code else "Succeeded"), *more, {"name": "runner", "state": {"terminated": ended}}
         )
@@ -176,6 +178,75 @@ def test_a_sidecar_of_others_does_not_keep_a_batch_from_its_end() -> None:
     assert night.job["spec"]["suspend"] is True, "the pod with the sidecar holds its resources"
 
 
+def test_a_runner_that_ends_early_beside_a_sidecar_is_replaced() -> None:
+    """The pod's phase stays Running, so the Job doesn't count a failure and makes no other pod."""
+    night = Night()
+    night.reconcile()
+    sidecar = {"name": "vault-agent", "state": {"running": {}}}
+    night.runner(137, BatchProgress(total=1000, done=300), sidecar, phase="Running")
+    night.reconcile()
+    assert night.job is not None, "a native sidecar ends by itself, and the Job then makes another pod"
+    assert night.condition("Complete")[1:] == ("Pending", "p has ended with Error, exit code 137")
+    night.now += POD_TIMEOUT_S
+    night.reconcile()
+    assert night.job is None
+    night.delete(kinds.POD)
+    night.reconcile()
+    assert night.job is not None
+    assert night.status["rows"] == {"total": 1000, "done": 300, "failed": 0}
+
+
+def test_a_final_failure_beside_a_sidecar_is_a_failed_batch() -> None:
+    night = Night()
+    night.reconcile()
+    sidecar = {"name": "vault-agent", "state": {"running": {}}}
+    night.runner(2, BatchProgress(total=9, reason="InputChanged", message="digests"), sidecar, phase="Running")
+    night.now += 2 * POD_TIMEOUT_S
+    night.reconcile()
+    assert night.condition("Failed") == ("True", "InputChanged", "digests")
+    assert night.job is not None
+    night.request(generation=2, suspend=True)
+    night.reconcile()
+    assert night.job is None, "halcyon batch resume makes another runner"
+
+
+def test_a_job_that_another_controller_suspends_is_not_resumed() -> None:
+    """Kueue suspends a Job until its queue has room, and again at once if others resume it."""
+    night = Night()
+    night.reconcile()
+    assert night.job is not None
+    night.job["spec"]["suspend"] = True
+    night.reconcile()
+    assert night.job["spec"]["suspend"] is True
+    assert night.condition("Complete")[1:] == (
+        "Pending",
+        "Job night-batch is suspended by another controller, for example Kueue, or by a user",
+    )
+    night.job["spec"]["suspend"] = False
+    for generation, suspend in ((2, True), (3, False)):
+        night.request(generation=generation, suspend=suspend)
+        night.reconcile()
+        assert night.job["spec"]["suspend"] is suspend, "Halcyon resumes what it has suspended"
+
+
+@pytest.mark.parametrize("reason", ["ModelUnsuitable", "PolicyDenied"])
+def test_a_runner_that_may_no_longer_run_is_suspended(reason: str) -> None:
+    """Without balancers, its requests would compete with those of users; a denied Secret must not stay in use."""
+    night = Night(serviceAccountName="batches")
+    night.reconcile()
+    if reason == "ModelUnsuitable":
+        night.model = SERVED | {"spec": {"traffic": {"mode": "Direct"}}}
+    else:
+        night.controller.site = BatchSite("i")
+    night.reconcile()
+    assert night.condition("Complete")[1] == reason
+    assert night.job is not None
+    assert night.job["spec"]["suspend"] is True
+    night.model, night.controller.site = SERVED, SITE
+    night.reconcile()
+    assert night.job["spec"]["suspend"] is False
+
+
 def test_another_service_account_makes_another_runner() -> None:
     night = Night(serviceAccountName="typo")
     night.reconcile()
@@ -198,7 +269,9 @@ def test_a_job_without_a_pod_is_named_with_where_its_reason_is() -> None:
     night.reconcile()
     status, reason, message = night.condition("Complete")
     assert (status, reason) == ("False", "Pending")
-    assert "Job night-batch has had no pod since 2025-11-24T16:00:00Z" in message
+    assert message.startswith(
+        "Job night-batch, which started at 2025-11-24T16:00:00Z, has no pod. If this lasts, its Events"
+    )
     assert message.endswith("kubectl describe job night-batch")
 
 

@@ -145,3 +145,34 @@ async def test_a_row_is_not_blamed_for_a_server_that_loads_its_model() -> None:
     assert await sent(sender, [0.0]) == [0.0]
     assert await sent(sender, [1.0]) == [1.0]
     assert refused == 20
+
+
+class Stubborn(Crashing):
+    """A server whose Python process ends at a negative row. Each request then fails, until its container restarts."""
+
+    def __init__(self, clock: Clock, *, restart_s: float = 20.0) -> None:
+        super().__init__()
+        self._clock, self._restart_s, self._dead_until_s = clock, restart_s, -1.0
+
+    async def send(self, request: Prepared, number: int) -> Reply:
+        if (np.frombuffer(request.body, np.float32) < 0).any() and self._clock.now >= self._dead_until_s:
+            self.starts, self._dead_until_s = self.starts + 1, self._clock.now + self._restart_s
+        if self._clock.now >= self._dead_until_s:
+            return await super().send(request, number)
+        await asyncio.sleep(0)
+        text = "500: Failed to process the request(s) for model 'm', message: Stub process 'm_0' is not healthy."
+        return Reply(Outcome.ERROR, text, 0.0, b"", "")
+
+
+async def test_rows_beside_a_dead_python_process_have_their_results() -> None:
+    clock = Clock()
+    server = Stubborn(clock)
+    sender = sender_to(server, clock, 1)
+    for _ in range(40):
+        await sent(sender, [0.0])
+    values = [float(n) if n != 7 else -1.0 for n in range(30)]
+    results = await asyncio.gather(*(sent(sender, [value]) for value in values))
+    assert [result for result in results if not isinstance(result[0], str)] == [[n] for n in values if n >= 0]
+    assert "the server ends at this row" in str(results[7][0])
+    assert "Stub process 'm_0' is not healthy" in str(results[7][0])
+    assert server.starts <= 6

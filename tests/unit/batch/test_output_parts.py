@@ -209,6 +209,7 @@ def test_an_output_of_another_batch_is_refused_with_both_digests(
     with pytest.raises(BatchError) as caught:
         OutputParts.begin(FolderStorage(str(tmp_path)), replace(MANIFEST_OF_23, **changed), "out")
     assert (caught.value.reason, message in str(caught.value)) == (reason, True)
+    assert (reason == "RecipeChanged") == ("or the name of the model in requests have changed" in str(caught.value))
 
 
 def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from halcyon.api.batch_inference import BatchInferenceSpec
+from halcyon.api.documents.batch_documents import MAX_REQUEST_ROWS
+from halcyon.api.schema.structural_schema import schema
 from halcyon_batch.request_rows import RequestRows
 
 
@@ -28,6 +31,11 @@ def chosen(t0: float, t1: float, most: int, largest: int = 10**6) -> tuple[int |
 )
 def test_the_smallest_size_near_the_best_time_per_row_is_chosen(t0: float, t1: float, most: int, rows: int) -> None:
     assert chosen(t0, t1, most)[0] == rows
+
+
+def test_the_largest_size_is_the_maximum_of_the_field() -> None:
+    field = schema(BatchInferenceSpec)["properties"]["rowsPerRequest"]
+    assert chosen(10_000, 0.01, 16_384)[0] == MAX_REQUEST_ROWS == field["maximum"]
 
 
 def test_a_line_without_gain_ends_the_choice_early() -> None:

@@ -78,6 +78,19 @@ def test_texts_and_bytes_keep_zero_bytes_at_their_end(value: Any) -> None:
     assert row_tensors(Sample(0, value), model)["b"].tolist() == [[b"a\0"]]
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        b'{"inputs": [1, 2, 3]}',
+        b'{"inputs": [[1, 2, 3]]}',
+        b'{"inputs": [{"name": "inputs", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3]}]}',
+    ],
+)
+def test_model_may_have_an_input_with_the_name_inputs(value: bytes) -> None:
+    model = BatchModel((ModelInput("inputs", "FP32", (-1, 3)),), is_batched=True)
+    assert row_tensors(Sample(0, value), model)["inputs"].tolist() == [[1.0, 2.0, 3.0]]
+
+
 def test_a_row_may_leave_out_an_optional_input() -> None:
     model = BatchModel(TWO_INPUTS.inputs, is_batched=True, optional=frozenset({"b"}))
     assert row_tensors(Sample(0, b'{"a": [1, 2]}'), model).keys() == {"a"}

@@ -14,6 +14,7 @@ from halcyon.api.documents.batch_documents import BatchProgress
 from halcyon.batch import status
 from halcyon.batch.job import ServedModel
 from halcyon.batch.runner_pod import current, last_progress, pending
+from halcyon.batch.running_batch import RunningBatch, remaining
 from halcyon.batch.status import Observed, Obstacle, events, served_model
 from halcyon.kube.event_recorder import NewEvent
 from tests.unit.batch.test_job import spec
@@ -61,6 +62,15 @@ def test_figures_of_a_running_batch_are_in_the_status() -> None:
     assert document["rows"] == {"total": 1000, "done": 400, "failed": 5}
     assert (document["progress"], document["rate"], document["rowsPerRequest"]) == ("405/1000", "50", 8)
     assert document["eta"] == "2025-11-24T16:10:00Z"
+    # The runner of an earlier release chose up to a quarter of maxBatchSize.
+    assert batch_status(Observed(progress=progress(rows_per_request=16384)))["rowsPerRequest"] == 16384
+
+
+def test_a_runner_that_has_not_answered_is_pending() -> None:
+    """It is starting, or a NetworkPolicy of the site denies the operator's requests as long as it runs."""
+    (complete,) = batch_status(Observed())["conditions"]
+    assert complete["reason"] == "Pending"
+    assert complete["message"] == "the runner has not answered the operator yet, at port 8080 of its pod"
 
 
 def test_rows_stay_known_while_a_new_runner_starts() -> None:
@@ -69,6 +79,37 @@ def test_rows_stay_known_while_a_new_runner_starts() -> None:
     assert after["rows"] == before["rows"]
     assert "rate" not in after
     assert batch_status(Observed(pending="no node"), before)["rows"] == before["rows"]
+
+
+def test_rows_are_known_while_the_first_request_waits() -> None:
+    """The autoscaler adds replicas for a deadline only if the number of rows is known."""
+    document = batch_status(Observed(progress=BatchProgress(total=1000, waiting="503: no server")))
+    assert document["rows"] == {"total": 1000, "done": 0, "failed": 0}
+    batch = {"metadata": {"name": "night"}, "spec": spec(deadline=AT_NOW), "status": document}
+    assert remaining(batch) == RunningBatch("night", 1000, NOW, None, may_wake=False, gentle=False)
+
+
+@pytest.mark.parametrize(
+    ("reason", "may_wake"), [("Running", True), ("Pending", True), ("PolicyDenied", False), ("NameConflict", False)]
+)
+def test_a_batch_without_a_runner_wakes_no_model(reason: str, may_wake: bool) -> None:
+    document = batch_status(Observed(Obstacle(reason, "m")), atZero="Wake")
+    batch = {"metadata": {"name": "night"}, "spec": spec(atZero="Wake"), "status": document}
+    running = remaining(batch)
+    assert running is not None
+    assert running.may_wake is may_wake
+    assert remaining({**batch, "status": {}}) == RunningBatch("night", None, None, None, may_wake=True, gentle=False)
+
+
+@pytest.mark.parametrize(
+    ("rows_per_s", "shown"), [(0.0123, "0.0123"), (99.96, "100"), (999.7, "1000"), (2512.4, "2512")]
+)
+def test_a_rate_has_no_exponent(rows_per_s: float, shown: str) -> None:
+    document = batch_status(Observed(progress=progress(rows_per_s=rows_per_s)), deadline="2025-11-24T16:05:00Z")
+    assert document["rate"] == shown
+    message = document["conditions"][-1]["message"]
+    assert message.startswith(f"at {shown} rows/s, the batch ends at")
+    assert "e+" not in message
 
 
 def test_an_end_that_hardly_moves_leaves_the_status_as_it_is() -> None:
@@ -172,6 +213,15 @@ def test_a_pod_that_does_not_run_has_a_reason() -> None:
     # The kubelet waits without end for a missing Secret, and reports it only in Events.
     creating = pending(pod("p-1", {"waiting": {"reason": "ContainerCreating"}}))
     assert creating.endswith("if this lasts, a Secret or ConfigMap may be missing; kubectl describe pod p-1")
+
+
+def test_an_ended_sidecar_of_others_does_not_end_the_runner() -> None:
+    running = pod("p-1", {"running": {}}, "Running")
+    sidecar = {"name": "logs", "state": {"terminated": {"exitCode": 1, "reason": "Error"}}}
+    running["status"]["containerStatuses"].append(sidecar)
+    assert pending(running) == ""
+    running["status"]["containerStatuses"][0]["state"] = {"waiting": {"reason": "CreateContainerError"}}
+    assert pending(running) == "p-1: CreateContainerError: no message"
 
 
 def test_a_pod_that_has_ended_shows_the_cause_that_is_known() -> None:

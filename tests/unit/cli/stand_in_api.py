@@ -27,6 +27,8 @@ class Api:
     answers: dict[str, tuple[int, Any]] = field(default_factory=dict)
     requests: list[tuple[str, str]] = field(default_factory=list)
     """Requests as (method, path)."""
+    bodies: list[bytes] = field(default_factory=list)
+    """Contents of the requests that have one."""
 
 
 def failure(code: int, message: str) -> tuple[int, Any]:
@@ -54,7 +56,7 @@ def serving() -> Iterator[Api]:
             self.do_PATCH()
 
         def do_PATCH(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
+            api.bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
             self.do_GET()
 
         @override

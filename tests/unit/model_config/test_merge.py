@@ -260,6 +260,12 @@ def test_an_overlay_merges_into_the_configuration_as_tabled(own: str, overlay: O
     assert shown(merge(read(own), overlay)) == shown(read(merged))
 
 
+def test_an_ensemble_beside_a_model_file_gets_no_threads() -> None:
+    own = 'name: "m" ensemble_scheduling { step { model_name: "a" } }'
+    merged = merge(read(own), Overlay("m", millicores=2000), backend_of_file="onnxruntime")
+    assert shown(merged) == shown(read(own))
+
+
 SEQUENCE = 'name: "m" max_batch_size: 8 sequence_batching { }'
 ENSEMBLE = 'name: "m" platform: "ensemble" ensemble_scheduling { }'
 REFUSED = [

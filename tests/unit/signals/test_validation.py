@@ -9,7 +9,7 @@ import pytest
 
 from halcyon.api.documents.observation_report import MAX_SIZES, AgentReport, BatchStats, ReportError
 from halcyon.signals.observation_store import ObservationStore
-from halcyon.signals.validation import validate
+from halcyon.signals.validation import MAX_VERSIONS, validate
 from tests.unit.signals.records import EPOCH, record, triton
 
 
@@ -57,6 +57,13 @@ def test_an_impossible_entry_makes_the_table_unknown_alone(sizes: list[tuple[Any
 def test_a_table_without_its_time_is_no_record(at: Any) -> None:
     with pytest.raises(ReportError):
         validate(record(0, triton(batches=BatchStats(at, ()))))
+
+
+def test_more_versions_than_a_status_shows_leave_the_report_valid() -> None:
+    versions = tuple(str(number) for number in range(1, 100))
+    vetted = validate(record(0, triton(pending=3, versions=versions)))
+    assert (vetted.implausible, vetted.report.pods[0].pending) == (0, 3)
+    assert vetted.report.pods[0].versions == versions[-MAX_VERSIONS:]
 
 
 def known_batches(hub: ObservationStore, now: float) -> Any:

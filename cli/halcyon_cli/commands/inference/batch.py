@@ -19,7 +19,8 @@ from halcyon.api.timestamps import epoch_seconds, rfc3339
 from halcyon.api.types import API_VERSION, duration_s
 from halcyon.api.types import BATCH_KIND as KIND
 from halcyon.kube.kinds import BATCH_INFERENCE
-from halcyon_cli.arguments.options import Output, OutputForm, cluster_options, emit, with_options
+from halcyon_cli.arguments.options import Output, OutputForm, check_unused, cluster_options, emit, with_options
+from halcyon_cli.commands.outage_notice import OutageNotice
 from halcyon_cli.errors import ClusterError, InputError
 from halcyon_cli.kube import fields
 from halcyon_cli.kube.client import Target
@@ -102,13 +103,18 @@ def _output_options(command: Any) -> Any:
 @_output_options
 def main(words: tuple[str, ...], target: Target, output: Output, *, all_namespaces: bool, **options: Any) -> int:
     """Run a data set through a model beside its users, with one result for each row."""
-    cluster = ObjectWriter(target)
-    if words == ("list",):
-        return _list(cluster, output, all_namespaces=all_namespaces)
-    if len(words) == 2 and words[0] in _ACTIONS:
-        return _act(cluster, words[0], words[1], output)
-    if len(words) != 1 or words[0] in _ACTIONS:
+    is_list, is_action = words == ("list",), len(words) == 2 and words[0] in _ACTIONS
+    if is_list or is_action:
+        check_unused(options, f"is for a new batch, and {words[0]} makes none; leave it out")
+    elif len(words) != 1 or words[0] in _ACTIONS:
         raise click.UsageError("it needs a model, or list, or one of follow, suspend, resume and cancel with a name")
+    if not is_list:
+        check_unused(("all_namespaces",), "is for halcyon batch list; name the namespace with -n")
+    cluster = ObjectWriter(target)
+    if is_list:
+        return _list(cluster, output, all_namespaces=all_namespaces)
+    if is_action:
+        return _act(cluster, words[0], words[1], output)
     body = manifest(words[0], cluster.namespace, options, now=time.time())
     if output.is_data:
         output.data(body)
@@ -256,6 +262,8 @@ def _act(cluster: ObjectWriter, action: str, name: str, output: Output) -> int:
     batch = _find(cluster, name)
     if action == "follow":
         return _follow(cluster, name)
+    if action in {"suspend", "resume"} and _state(batch)[0] == "Completed":
+        raise InputError(f"{KIND} {name} is complete, so there is nothing to {action}; a new one needs another --name")
     if action == "cancel":
         cluster.delete(BATCH_INFERENCE, name, str(fields.mapping(batch.get("metadata")).get("uid")))
         output.changed(batch, "cancelled: what is written stays")
@@ -301,13 +309,14 @@ def _wait_suspended(cluster: ObjectWriter, name: str) -> None:
 def _follow(cluster: ObjectWriter, name: str) -> int:
     """Print each change of the progress until the batch ends, and return the exit status.
 
-    A failed request counts as no change, because the API server may restart during a long batch.
+    A failed request counts as no change, because the API server may restart during a long batch. A long outage is
+    reported on stderr.
 
     Raises:
         ClusterError: the batch was deleted, or the first request failed.
     """
     last_line: Sequence[str] = ()
-    batch = _find(cluster, name)
+    batch, outage = _find(cluster, name), OutageNotice("batch")
     while True:
         line = _line(batch)
         if line != last_line:
@@ -321,15 +330,17 @@ def _follow(cluster: ObjectWriter, name: str) -> int:
             emit(f"{name}: {message}")
             return 0
         time.sleep(_POLL_INTERVAL_S)
-        batch = _next(cluster, name, batch)
+        batch = _next(cluster, name, batch, outage)
 
 
-def _next(cluster: ObjectWriter, name: str, last: Json) -> Json:
+def _next(cluster: ObjectWriter, name: str, last: Json, outage: OutageNotice) -> Json:
     """Return the present state of a batch, or the last one if the request fails."""
     try:
         batch = cluster.find(BATCH_INFERENCE, name)
-    except ClusterError:
+    except ClusterError as error:
+        outage.request_failed(error)
         return last
+    outage.request_succeeded()
     if batch is None:
         raise _unknown_batch(cluster, name)
     return batch

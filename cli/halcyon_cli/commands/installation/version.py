@@ -55,16 +55,16 @@ def main(only_client: bool, target: Target, output: Output) -> int:
         return 0
     cluster = Cluster(target)
     kubernetes = cluster.server_version()
-    operators = _operators(cluster)
+    operators, why_unknown = _operators(cluster)
     if output.is_data:
-        entries = [asdict(operator) for operator in operators]
+        entries = None if why_unknown else [asdict(operator) for operator in operators]
         output.data({"client": client_version, "api": API_VERSION, "operators": entries, "kubernetes": kubernetes})
         return 0
     lines = [f"Client:      {client_version} ({API_VERSION})"]
     lines += [
         f"Operator:    {operator.version or 'unknown'} ({operator.namespace}/{operator.name})" for operator in operators
     ]
-    lines += [] if operators else ["Operator:    not found"]
+    lines += [] if operators else [f"Operator:    {f'unknown: {why_unknown}' if why_unknown else 'not found'}"]
     emit("\n".join([*lines, f"Kubernetes:  {kubernetes}"]))
     for operator in operators:
         if skewed(client_version, operator.version):
@@ -77,12 +77,12 @@ def skewed(client: str, operator: str) -> bool:
     return bool(operator) and client.split(".")[:2] != operator.split(".")[:2]
 
 
-def _operators(cluster: Cluster) -> Sequence[OperatorVersion]:
-    """Return the operators that the user may read."""
+def _operators(cluster: Cluster) -> tuple[Sequence[OperatorVersion], str]:
+    """Return the operators that the user may read, and why they are unknown; empty if they are known."""
     try:
-        return [_operator(deployment) for deployment in of_operators(cluster, kinds.DEPLOYMENT)]
-    except ClusterError:
-        return ()
+        return [_operator(deployment) for deployment in of_operators(cluster, kinds.DEPLOYMENT)], ""
+    except ClusterError as error:
+        return (), str(error)
 
 
 def _operator(deployment: Any) -> OperatorVersion:

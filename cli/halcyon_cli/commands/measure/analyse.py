@@ -83,10 +83,15 @@ def main(
     from halcyon_measure.results.sections.analysis import AnalysisDocument  # noqa: PLC0415
     from halcyon_measure.roofline.text import alone_lines, roofline_lines  # noqa: PLC0415
 
-    if flops is not None and (batches or dims or is_alone or has_roofline or gpu):
+    if flops is not None and (batches or dims or is_alone or has_roofline or gpu or threads):
         raise InputError("--flops is of one row of a model that isn't read; no other option has an effect with it")
-    if gpu and has_roofline:
-        raise InputError("--gpu has published peaks and --roofline measures this machine's; leave one of them out")
+    if gpu and (is_alone or has_roofline):
+        option = "--roofline" if has_roofline else "--alone"
+        raise InputError(f"--gpu has published peaks, and {option} measures on this machine; leave one of them out")
+    if threads and not (is_alone or has_roofline):
+        raise InputError(
+            "--threads is for --alone and --roofline, which run the model; add one of them, or leave it out"
+        )
     sizes = parse_dims(dims)
     if flops is not None:
         static = analysis.static_from_flops(file, flops)

@@ -10,13 +10,22 @@ import math
 import signal
 import sys
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
 
-from halcyon_cli.arguments.options import DURATION, Output, cluster_options, emit, name_argument, output_options, warn
+from halcyon_cli.arguments.options import (
+    DURATION,
+    Output,
+    check_unused,
+    cluster_options,
+    emit,
+    name_argument,
+    output_options,
+    warn,
+)
 from halcyon_cli.bench.canary import canary_change, canary_session
 from halcyon_cli.bench.canary.canary_session import CanarySession
 from halcyon_cli.bench.options.apply import ApplyOptions, apply_options
@@ -37,6 +46,8 @@ if TYPE_CHECKING:
     from halcyon_tune.results.tune_result import TuneResult
 
 _LOG_INTERVAL_S = 30.0
+_POD_OPTIONS = frozenset({"budget", "bench_image", "start_timeout", *(field.name for field in fields(InputOptions))})
+"""Options of the measurement in a pod, which have no effect with --from-traffic."""
 _EPILOG = """\
 \b
 examples:
@@ -77,8 +88,8 @@ exit status:
   0  there is a better configuration, or nothing to change; with --apply: the
      better one serves
   1  it isn't decided: no configuration works, the noise is too large, the
-     budget was too short, or the tuning was interrupted; --apply or --teach
-     changed nothing
+     budget ended before one was measured at a rate, or the tuning was
+     interrupted; --apply or --teach changed nothing
   2  nothing was measured: usage error, no such model, nothing to tune, an
      objective below one row, no room or no rights for the pod, no canary
      could be started
@@ -140,6 +151,10 @@ def main(
     from halcyon_cli.commands.bench import main as bench  # noqa: PLC0415
 
     apply.check(from_traffic=from_traffic, is_terminal=sys.stdin.isatty())
+    if not apply.apply:
+        check_unused(("canary_timeout",), "limits the canary of --apply; add --apply, or leave it out")
+    if from_traffic:
+        check_unused(_POD_OPTIONS, "is for points in a pod, and --from-traffic measures none; leave one of them out")
     cluster = ObjectWriter(target)
     request = tune_run.TuneRequest(
         name=name, objective_s=objective, rate_rps=rate, minimise=minimise, budget_s=budget

@@ -23,6 +23,7 @@ from halcyon_cli.arguments.options import (
     output_options,
     warn,
 )
+from halcyon_cli.commands.outage_notice import OutageNotice
 from halcyon_cli.errors import ClusterError
 from halcyon_cli.kube import batches, fields
 from halcyon_cli.kube.client import Cluster, NoSuchModelError, Target
@@ -96,16 +97,18 @@ def follow(
     read: Callable[[], Progress],
     first: Progress,
     limit_s: float | None,
-    show: Callable[[str], None] | None,
+    show: Callable[[str], object] | None,
     *,
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> Progress:
     """Poll until the rollout or the time limit ends, show each change, and return the last progress.
 
-    A failed request counts as no change, because the API server may restart during a long rollout.
+    A failed request counts as no change, because the API server may restart during a long rollout. A long outage is
+    reported on stderr.
     """
     current, started, last_text = first, clock(), ""
+    outage = OutageNotice("status", clock)
     while True:
         if show is not None and current.text != last_text:
             last_text = current.text
@@ -118,3 +121,6 @@ def follow(
         except ClusterError as error:
             if isinstance(error, NoSuchModelError):
                 raise
+            outage.request_failed(error)
+        else:
+            outage.request_succeeded()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 
 from halcyon_measure.results.figure import Figure
@@ -29,7 +30,7 @@ def capacity(section: Capacity) -> list[str]:
         )
     lines.append("")
     for name, figure in (("one caller", section.single), ("saturation", section.saturation), ("knee", section.knee)):
-        lines.append(f"{name:<12}{_figure(figure)}")
+        lines += textwrap.wrap(_figure(figure), 80, initial_indent=f"{name:<12}", subsequent_indent=" " * 12)
     return lines
 
 
@@ -38,10 +39,9 @@ def comparison(section: Comparison) -> list[str]:
     lines: list[str] = []
     reasons: dict[str, list[str]] = {}
     if section.baseline is not None and section.candidate is not None:
-        lines += [
-            f"A {section.baseline.name}, B {section.candidate.name}, rounds {section.order or 'not in turns'}",
-            "",
-        ]
+        rounds = section.order or "not in turns"
+        sides = f"A {section.baseline.name}, B {section.candidate.name}, rounds {rounds}"
+        lines += [*textwrap.wrap(sides, 80), ""]
         lines.append(f"{'':<12}{'A':>10}{'B':>10}{'change':>9}  {'95 % interval':<18}")
         for difference in section.differences:
             change, interval = difference.change.value, difference.change.interval
@@ -73,7 +73,8 @@ def comparison(section: Comparison) -> list[str]:
                     reasons[figure.reason].append(head)
     for reason, names in reasons.items():
         lines += textwrap.wrap(f"{', '.join(names)}: {reason}", 80)
-    lines += [f"unlike    {phrase}" for phrase in section.unlike]
+    unlike = [textwrap.wrap(f"unlike    {phrase}", 80, subsequent_indent=" " * 10) for phrase in section.unlike]
+    lines += itertools.chain(*unlike)
     for bound in section.bounds:
         outcome = "FAILED" if bound.failed else "NOT DECIDED" if bound in section.undecided else "not shown"
         lines += textwrap.wrap(f"{bound.text}: {outcome}; {bound.evidence}", 80)

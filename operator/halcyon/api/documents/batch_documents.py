@@ -19,7 +19,9 @@ PORT: Final = 8080
 """Port of the runner's pod for HTTP requests to the path `PATH`, which return the progress."""
 PATH: Final = "/progress"
 FAILED: Final = 2
-"""Exit status of a runner that needs a change by the user. After other nonzero ones, a new runner continues the work."""
+"""Exit status of a runner that needs a change by the user to continue. After any other one except 0, a new runner continues."""
+MAX_REQUEST_ROWS: Final = 4096
+"""Maximum number of rows in a request, as in the field rowsPerRequest of a BatchInference."""
 MAX_BYTES: Final = 4096
 """Maximum size of a progress document, in bytes. It is the maximum size of a termination message."""
 
@@ -127,7 +129,7 @@ _BUCKETS: Final = ("input_bucket", "output_bucket")
 
 @dataclass(frozen=True, kw_only=True)
 class BatchProgress:
-    """Progress of a runner of batch inference. Rows count once the part of the results with them is written."""
+    """Progress of batch inference. A row counts as done or failed once the part of the results that has it is written."""
 
     total: int | None = None
     """Number of rows in the input; None until the input has been read."""
@@ -177,7 +179,7 @@ _TYPES: Final = {
 
 
 def _cut(text: str, size: int) -> str:
-    """Return the start of the text. In JSON, which escapes all but ASCII, it has at most `size` bytes."""
+    """Return the longest start of the text that takes at most `size` bytes in JSON, which escapes all but ASCII."""
     return text[: sum(used <= size for used in accumulate(len(json.dumps(char)) - 2 for char in text))]
 
 

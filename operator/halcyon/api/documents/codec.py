@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-NOT_A_DOCUMENT = (KeyError, TypeError, AttributeError, RecursionError, UnicodeDecodeError, json.JSONDecodeError)
-"""Exceptions that can occur while text that is not a valid document is parsed."""
+NOT_A_DOCUMENT = (KeyError, TypeError, AttributeError, RecursionError, ValueError)
+"""Exceptions that can occur while text that is not a valid document is parsed. Errors of JSON and UTF-8 are ValueErrors."""
 
 
 class UnknownVersionError(ValueError):

@@ -149,7 +149,8 @@ def read(config_map: Mapping[str, Any]) -> MeasuredCapacity:
         # An unknown version is the cause of all other errors.
         cause = min(error.errors(include_url=False), key=lambda details: details["loc"] != ("version",))
         field = ".".join(map(str, cause["loc"])) or KEY
-        shown = "" if cause["type"] == "json_invalid" or not cause["loc"] else f" is {str(cause['input'])[:60]!r}"
+        has_value = cause["loc"] and cause["type"] not in {"json_invalid", "missing"}
+        shown = f" is {str(cause['input'])[:60]!r}" if has_value else ""
         raise MeasuredCapacityError(f"{field}{shown}: {cause['msg']}") from None
 
 

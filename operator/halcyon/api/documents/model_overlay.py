@@ -215,16 +215,16 @@ def _matching(pattern: re.Pattern[str], good: str) -> _Check[str]:
     return check
 
 
-def _text(value: object, path: str) -> str:
-    if not isinstance(value, str):
-        raise _wrong(path, value, "text")
-    return value
+def _instance(kind: type[_T], expected: str) -> _Check[_T]:
+    def check(value: object, path: str) -> _T:
+        if not isinstance(value, kind):
+            raise _wrong(path, value, expected)
+        return value
+
+    return check
 
 
-def _boolean(value: object, path: str) -> bool:
-    if not isinstance(value, bool):
-        raise _wrong(path, value, "true or false")
-    return value
+_text, _boolean = _instance(str, "text"), _instance(bool, "true or false")
 
 
 def _list(item: _Check[_T]) -> _Check[tuple[_T, ...]]:

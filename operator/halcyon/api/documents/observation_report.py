@@ -42,7 +42,7 @@ Batches = tuple[tuple[int, int, int], ...]
 """Batch statistics of a pod. For each batch size, in ascending order: rows per batch, number of batches, and their
 total time in microseconds."""
 MAX_SIZES = 64
-"""Maximum number of batch sizes in the report of a pod. If there are more, those that ran most often are reported."""
+"""Maximum number of batch sizes that a report has for a pod. If there are more, those that ran most often are reported."""
 
 
 @dataclass(frozen=True)

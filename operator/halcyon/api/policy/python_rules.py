@@ -53,17 +53,8 @@ def _covers(registry: str, name: str) -> bool:
     return name.startswith(f"{registry}/") or ("/" in registry and is_exact)
 
 
-def foreign(subject: PolicySubject, limit: tuple[str, ...]) -> list[str]:
-    """Return a list with the server's image if it is not from an allowed registry; otherwise an empty list."""
-    return _elsewhere(subject.image, limit)
-
-
-def foreign_model(subject: PolicySubject, limit: tuple[str, ...]) -> list[str]:
-    """Return a list with the model's image if it is not from an allowed registry; otherwise an empty list."""
-    return _elsewhere(subject.model_image, limit)
-
-
-def _elsewhere(image: str, limit: tuple[str, ...]) -> list[str]:
+def foreign(image: str, limit: tuple[str, ...]) -> list[str]:
+    """Return a list with the image if it is not from an allowed registry; otherwise an empty list."""
     name = full_name(image)
     return [] if not image or any(_covers(entry, name) for entry in limit) else [image]
 

@@ -96,7 +96,7 @@ _PULLED = "remove it to use the site's default image"
 RULES: Final = (
     PolicyRule(
         "images.registries",
-        findings.foreign,
+        lambda subject, limit: findings.foreign(subject.image, limit),
         "spec.runtime.image is {found}, which this site does not allow (allowed registries: {limit}); " + _PULLED,
     ),
     PolicyRule(
@@ -139,7 +139,7 @@ RULES: Final = (
     ),
     PolicyRule(
         "models.images",
-        findings.foreign_model,
+        lambda subject, limit: findings.foreign(subject.model_image, limit),
         "spec.model.source.image.reference is {found}, which this site does not allow (allowed "
         "registries: {limit}); push the image there",
     ),

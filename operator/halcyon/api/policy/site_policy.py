@@ -10,13 +10,11 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, StringConstraints, ValidationError
 
-from halcyon.api.types import HOST, ApiModel, DnsName
+from halcyon.api.types import DNS_LABEL, DNS_NAME, HOST, ApiModel, DnsName
 
 NAMESPACE = "{namespace}"
 """Placeholder for the namespace of the ModelDeployment in the names of hosts, Gateways and buckets."""
 
-_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_DNS_NAME = rf"{_LABEL}(\.{_LABEL})*"
 _PART = r"([-a-z0-9]|\{namespace\})+"
 
 
@@ -27,22 +25,22 @@ def _text(pattern: str, most: int = 253) -> StringConstraints:
 Registry = Annotated[
     str,
     _text(
-        rf"(localhost(:[0-9]{{1,5}})?|{_DNS_NAME}:[0-9]{{1,5}}|{_LABEL}(\.{_LABEL})+)(/[a-z0-9]([a-z0-9._-]*[a-z0-9])?)*"
+        rf"(localhost(:[0-9]{{1,5}})?|{DNS_NAME}:[0-9]{{1,5}}|{DNS_LABEL}(\.{DNS_LABEL})+)(/[a-z0-9]([a-z0-9._-]*[a-z0-9])?)*"
     ),
 ]
 """Registry, or path in a registry. The host must have a dot or a port; image references without one mean docker.io."""
 Version = Annotated[str, _text("[0-9]{2}[.](0[1-9]|1[0-2])", 5)]
 """Version of the Triton container as year and month, for example `26.07`. Versions can be compared as texts."""
 Digest = Annotated[str, _text("sha256:[a-f0-9]{64}", 71)]
-Pair = Annotated[str, _text(rf"({_DNS_NAME}/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?(=[-A-Za-z0-9_.]*)?", 381)]
+Pair = Annotated[str, _text(rf"({DNS_NAME}/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?(=[-A-Za-z0-9_.]*)?", 381)]
 """Key of a label or taint, which allows any value; or `KEY=VALUE`, which allows one value."""
 SecretName = Annotated[str, _text(r"[a-z0-9][-a-z0-9.]*\*?")]
 """Name of a Secret, or a prefix of names followed by `*`."""
 EnvName = Annotated[str, _text(r"[A-Za-z_][A-Za-z0-9_]*\*?", 128)]
 """Name of an environment variable, or a prefix of names followed by `*`."""
 Backend = Annotated[str, _text("[a-z][a-z0-9_]{0,62}", 63)]
-GatewayName = Annotated[str, _text(rf"({_LABEL}|\{{namespace\}})/{_DNS_NAME}", 317)]
-Namespace = Annotated[str, _text(_LABEL, 63)]
+GatewayName = Annotated[str, _text(rf"({DNS_LABEL}|\{{namespace\}})/{DNS_NAME}", 317)]
+Namespace = Annotated[str, _text(DNS_LABEL, 63)]
 UrlPattern = Annotated[
     str,
     _text(

@@ -32,7 +32,7 @@ CURRENT_RELEASE = "26.07"
 """Release of the chart's default image. It is the first release without the vulnerabilities that were published after
 `SAFE_RELEASE`."""
 _RELEASE = re.compile(r"(?:^|/)tritonserver:(\d\d\.\d\d)(?:[-.][A-Za-z0-9_.-]*)?$")
-_NVIDIA = re.compile(r"(?:^|/)nvidia/tritonserver:(\d\d\.\d\d)-(?:([a-z0-9]+)-python-)?py3(?:-([a-z]+))?$")
+_NVIDIA = re.compile(r"(?:^|/)nvidia/tritonserver:(\d\d\.\d\d)-(?:([a-z0-9]+)-python-)?py3(?:-(min|sdk))?$")
 _FLAVOURS = {"vllm": "vllm", "trtllm": "tensorrtllm", "pyt": "pytorch"}
 _LANGUAGE_MODELS = {"vllm": "vllm", "tensorrtllm": "trtllm"}
 """Variant of the Triton image that has a backend, for each backend that the full image lacks."""
@@ -68,7 +68,7 @@ def mismatches(spec: Spec, image: str) -> list[str]:
     if re.search(r"/tritonserver-cpu(?:[:@]|$)", image):
         if spec.runtime.gpus:
             texts.append(
-                f"spec.runtime.gpu reserves {spec.runtime.gpus} GPUs for each pod, but the image {image} is a CPU build and can't "
+                f"spec.runtime.gpu reserves {spec.runtime.gpus} GPU{'s' * (spec.runtime.gpus > 1)} for each pod, but the image {image} is a CPU build and can't "
                 f"use them; remove spec.runtime.gpu, or set spec.runtime.image, for example {EXAMPLE}"
             )
         if backend not in {None, "python"}:

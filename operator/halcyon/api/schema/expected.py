@@ -11,7 +11,7 @@ from halcyon.api.types import EXAMPLES, duration_us
 JsonSchema = Mapping[str, Any]
 _STEP = re.compile(r"[^.\[\]]+|\[\d+\]")
 _KINDS = (("us", "a duration"), ("Gi", "a quantity"), ("/", "a range of IP addresses"))
-"""Kinds of strings, each with a pattern and an example. The key is a part of the example."""
+"""Texts in the examples of `EXAMPLES`, each with the words for the kind of string that only these examples belong to."""
 _BOOLEAN_WORDS = "YAML reads the words On and Yes as true, and Off and No as false; quote such a word"
 
 

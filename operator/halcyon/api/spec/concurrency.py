@@ -12,9 +12,9 @@ def _batch(spec: Any) -> int:  # a Spec; that module imports this one
 
 
 def _most_accepted(spec: Any) -> int | None:
-    """Return the number of requests that a pod accepts if the spec limits Triton's queue; None without such a limit."""
+    """Return the number of requests that a pod accepts; None unless the spec limits both Triton's queue and its batches."""
     policy = spec.batching.queue_policy if spec.batching else None
-    if policy is None or policy.max_queue_size is None:
+    if policy is None or policy.max_queue_size is None or spec.batching.max_batch_size is None:
         return None
     return int(policy.max_queue_size + _batch(spec) * (spec.runtime.instances_per_gpu or 1) * max(spec.runtime.gpus, 1))
 
@@ -35,8 +35,8 @@ RULES: Final = (
     ),
     Rule(
         cel="!has(self.traffic.maxConcurrency) || !has(self.batching) || !has(self.batching.queuePolicy) || "
-        "!has(self.batching.queuePolicy.maxQueueSize) || self.traffic.maxConcurrency <= self.batching.queuePolicy.maxQueueSize + "
-        "(has(self.batching.maxBatchSize) ? self.batching.maxBatchSize : 1) * "
+        "!has(self.batching.queuePolicy.maxQueueSize) || !has(self.batching.maxBatchSize) || "
+        "self.traffic.maxConcurrency <= self.batching.queuePolicy.maxQueueSize + self.batching.maxBatchSize * "
         "(has(self.runtime.instancesPerGPU) ? self.runtime.instancesPerGPU : 1) * "
         "(has(self.runtime.gpu) && self.runtime.gpu.count > 1 ? self.runtime.gpu.count : 1)",
         check=lambda m: (

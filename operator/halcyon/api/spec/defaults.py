@@ -14,15 +14,14 @@ from halcyon.api.spec.scaling import Scaling
 from halcyon.api.types import duration_s, duration_us
 
 FALLBACK_BATCH = 8
-"""Assumed batch size, in requests per instance, if neither the spec nor another source gives one."""
-
-
+"""Batch size that is assumed if the spec sets no maxBatchSize, in requests per instance."""
 QUEUE_LIMIT = 200
 """Number of requests that may wait in one balancer pod. It applies if the spec sets no limit, and if requests are not
 rejected because of their latency."""
 QUEUE_TIMEOUT_MS = 60_000
 """Maximum time that a request waits for a server, in milliseconds, if the spec gives none."""
 MAX_QUEUE_TIMEOUT_MS = 3_600_000
+"""Maximum time that a request may wait for a server, in milliseconds: the largest value of spec.traffic.queueTimeout."""
 START_MARGIN = 1.5
 """Factor by which the time that a request waits for a start exceeds the last measured start of a pod."""
 IDLE_AFTER_S = 300.0
@@ -78,7 +77,7 @@ def objective_s(spec: Spec) -> float | None:
 
 
 def overload_mode(spec: Spec) -> Literal["Reject", "Wait"]:
-    """Return what happens to a request that would wait too long. Without a latency objective, it can only wait."""
+    """Return what happens to a request that would wait too long. The result is Wait if there is no latency objective."""
     if objective_s(spec) is None:
         return "Wait"
     if spec.traffic.overload is not None:
@@ -120,7 +119,7 @@ def hold_timeout_ms(spec: Spec, start_s: float | None) -> int:
 
 
 def longest_wait_ms(spec: Spec) -> int:
-    """Return the maximum time that any request waits in a balancer, in milliseconds, with the slowest pod start."""
+    """Return the maximum time that a request waits in a balancer, in milliseconds, if a pod starts as late as is allowed."""
     return hold_timeout_ms(spec, duration_s(spec.runtime.startup_timeout))
 
 
@@ -132,12 +131,12 @@ def late_starts(spec: Spec, start_s: float | None) -> tuple[str, ...]:
     timeout = spec.traffic.queue_timeout
     if timeout is None or start_s is None or idle_after_s(spec) is None or duration_s(timeout) >= start_s:
         return ()
-    return (
-        (
-            f"spec.traffic.queueTimeout is {timeout} but the last start of a pod took {start_s:.0f} s: a request that arrives at zero "
-            f"replicas is rejected before a pod is ready; remove queueTimeout, or set a longer one, for example {start_s * START_MARGIN:.0f}s"
-        ),
+    good_s = min(start_s * START_MARGIN, MAX_QUEUE_TIMEOUT_MS / 1000)
+    text = (
+        f"spec.traffic.queueTimeout is {timeout} but the last start of a pod took {start_s:.0f} s: a request that arrives at zero "
+        f"replicas is rejected before a pod is ready; remove queueTimeout, or set a longer one, for example {good_s:.0f}s"
     )
+    return (text,)
 
 
 def ignored(spec: Spec) -> tuple[str, ...]:
@@ -218,11 +217,8 @@ def mismatched(spec: Spec) -> tuple[str, ...]:
         "spec.scaling.targets.latency": spec.scaling.targets.latency if spec.scaling else None,
     }
     return tuple(
-        (
-            f"spec.batching.maxQueueDelay is {delay} but {field} is {limit}: a request may wait the whole "
-            f"delay for its batch to fill before it is computed; set a delay well below {limit}, for "
-            "example maxQueueDelay: 1ms"
-        )
+        f"spec.batching.maxQueueDelay is {delay} but {field} is {limit}: a request may wait the whole delay for its batch to "
+        f"fill before it is computed; set a delay well below {limit}, for example maxQueueDelay: 1ms"
         for field, limit in limits.items()
         if limit is not None and duration_us(delay) >= duration_us(limit)
     )

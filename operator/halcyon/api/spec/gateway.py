@@ -6,10 +6,9 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, StringConstraints
 
-from halcyon.api.types import ApiModel, AtomicMap, DnsName, ListSet, Rule
+from halcyon.api.types import DNS_LABEL, DNS_NAME, ApiModel, AtomicMap, DnsName, ListSet, Rule
 
-_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-HostName = Annotated[str, StringConstraints(pattern=rf"^(\*\.)?{_LABEL}(\.{_LABEL})*$", min_length=1, max_length=253)]
+HostName = Annotated[str, StringConstraints(pattern=rf"^(\*\.)?{DNS_NAME}$", min_length=1, max_length=253)]
 """Hostname as in the Gateway API: the first label may be a wildcard."""
 
 
@@ -31,7 +30,7 @@ class Gateway(ApiModel):
 
     name: DnsName
     """Name of the Gateway."""
-    namespace: Annotated[str, StringConstraints(pattern=rf"^{_LABEL}$", min_length=1, max_length=63)] | None = None
+    namespace: Annotated[str, StringConstraints(pattern=rf"^{DNS_LABEL}$", min_length=1, max_length=63)] | None = None
     """Namespace of the Gateway. The Gateway's listeners must allow routes from the ModelDeployment's namespace.
     Default: the ModelDeployment's namespace."""
     http: Entry = Entry.defaults()

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints
 
-from halcyon.api.credentials import BUCKET, SEGMENT, Credentials, identity_scheme_rule
+from halcyon.api.credentials import BUCKET, SEGMENT, Credentials, StoreEndpoint, StoreRegion, identity_scheme_rule
 from halcyon.api.types import (
     HOST,
     ApiModel,
@@ -101,13 +101,11 @@ class Source(ApiModel):
     the same model, use a separate folder or archive for each version, or set `digest`."""
     credentials: Credentials | None = None
     """Credentials for the download. Only with `uri`. Default: none; the download is anonymous."""
-    endpoint: Annotated[str, StringConstraints(pattern=rf"^https?://{HOST}$", min_length=1, max_length=262)] | None = (
-        None
-    )
+    endpoint: StoreEndpoint | None = None
     """URL of the store or registry, for example `https://minio.storage.svc:9000`. Required for `mlflow://` and `az://`.
     For `az://`, the host begins with the account: `https://ACCOUNT.blob.core.windows.net`. Not allowed for archives.
     Default: AWS for `s3://`, Google Cloud Storage for `gs://`, `https://huggingface.co` for `hf://`."""
-    region: Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,64}$", max_length=64)] | None = None
+    region: StoreRegion | None = None
     """Region of the S3 bucket. Only for `s3://`. Default: us-east-1."""
     path: RelativePath | None = None
     """Folder of the model in the archive. Only for archives. Default: the root of the archive."""

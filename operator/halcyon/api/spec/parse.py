@@ -20,7 +20,7 @@ from halcyon.api.types import NAME_MESSAGE, NAME_PATTERN, BrokenRulesError
 
 _WORD = re.compile(r"[A-Za-z0-9]+")
 _MAX_LAYERS = 4
-"""Maximum number of times that a spec is checked again. Each time shows violations that others have hidden."""
+"""Maximum number of times that a spec is checked again without its invalid fields, which hide violations of rules."""
 
 
 @dataclass(frozen=True)

@@ -237,7 +237,7 @@ class Placement(ApiModel):
 class ServerPlacement(Placement):
     """Placement of the server pods.
 
-    Pods with a GPU always tolerate the taint `nvidia.com/gpu`.
+    Pods with GPUs also tolerate taints with the name of their GPU resource.
     """
 
     affinity: Affinity | None = None

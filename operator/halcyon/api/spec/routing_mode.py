@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal
 
-from halcyon.api.types import Rule
+from halcyon.api.types import Rule, quantity
 
 Mode = Literal["Balancer", "Direct", "Gateway"]
 
@@ -68,12 +68,18 @@ _IN_FORCE: Final = {
     "Gateway": {"mode", "drain_timeout", "service", "gateway", "response_timeout"},
 }
 """Fields of spec.traffic that have an effect without a balancer."""
+TRITON_BODY_BYTES: Final = 64 * 2**20
+"""Maximum size of an HTTP body in Triton, since release 25.06. Earlier releases have no maximum. A larger
+spec.traffic.maxRequestSize raises it in every routing mode."""
 
 
 def ignored(traffic: Any) -> list[str]:  # a Traffic; that module imports this one
     """Return a sentence for each field of spec.traffic that is set but has no effect in the routing mode."""
-    in_force = _IN_FORCE.get(traffic.mode)
-    return [] if in_force is None else without_effect(traffic, "spec.traffic", in_force, needed="Balancer")
+    if (in_force := _IN_FORCE.get(traffic.mode)) is None:
+        return []
+    raises_limit = quantity(traffic.max_request_size) > TRITON_BODY_BYTES
+    in_force = in_force | {"max_request_size"} if raises_limit else in_force
+    return without_effect(traffic, "spec.traffic", in_force, needed="Balancer")
 
 
 def without_effect(part: Any, path: str, in_force: set[str], *, needed: str) -> list[str]:  # a model with a mode

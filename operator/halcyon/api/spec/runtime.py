@@ -260,8 +260,8 @@ class Runtime(ApiModel):
     """Nodes for the server pods. Pods with GPUs always tolerate taints with the name of their GPU resource; pods with
     NVIDIA GPUs also tolerate the taint `nvidia.com/gpu`."""
     startup_timeout: duration_field("10s", "24h") = "10m"  # type: ignore[valid-type]
-    """Maximum time from the start of a pod until its model is ready, 10s to 24h. The progress deadline of a rollout is
-    one minute longer. Default: 10m."""
+    """Maximum time from the start of Triton until the model is ready, 10s to 24h. A download of the model comes before. The
+    progress deadline of a rollout is one minute longer and includes the download. Default: 10m."""
 
     rules: ClassVar = (
         _no_own_keys("podLabels", "pod_labels"),

@@ -339,6 +339,7 @@ class Agent:
                 servers=self._controller.in_use,
                 now=clock(),
                 share=self._shares.concurrency.share((self._plan or plan).balancers),
+                instances=self._shares.concurrency.instances(self._plan or plan),
             )
             self._shares.concurrency.rejected_load = self._feedback.limits.rejected_load
             await self._limit_queue()
@@ -368,7 +369,7 @@ class Agent:
         )
         values = limits.values(servers, share, 1 / plan.balancers, sent=sent, fills=fills, elsewhere=elsewhere)
         self._controller.variables.set(values | self._shares.room(plan, self._controller.classes, servers=servers))
-        await self._controller.variables.write(reading.process)
+        await self._controller.variables.write(reading.identity)
 
     def _is_surge(self, now: float) -> bool:
         """Return True if the number of arrivals has grown by more than chance can explain.
@@ -376,7 +377,7 @@ class Agent:
         The caller then samples again soon, to confirm the growth.
         """
         reading = self._controller.reading
-        return reading is not None and self._surge.add(reading.demand, process=reading.process, now=now)
+        return reading is not None and self._surge.add(reading.demand, process=reading.identity, now=now)
 
     def _publish(self, *, urgent: bool) -> None:
         # Until the endpoints are known, a report would state that there are no pods.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from typing import TYPE_CHECKING
 
@@ -57,9 +56,15 @@ class BalancerDrain:
         A stopping HAProxy does not receive new servers, so held requests would fail.
         """
         await asyncio.sleep(delay_s)
-        with contextlib.suppress(HaproxyError):
-            while (await self._runtime.held_requests()).held:
-                if time.monotonic() >= until:
-                    break
-                await asyncio.sleep(HELD_POLL_INTERVAL_S)
+        while await self._may_hold():
+            if time.monotonic() >= until:
+                break
+            await asyncio.sleep(HELD_POLL_INTERVAL_S)
         self._until = time.monotonic() + self._stop_within_s
+
+    async def _may_hold(self) -> bool:
+        """Return whether HAProxy holds requests, or may hold some because it is too busy to respond."""
+        try:
+            return (await self._runtime.held_requests()).held > 0
+        except HaproxyError as error:
+            return isinstance(error.__cause__, TimeoutError)

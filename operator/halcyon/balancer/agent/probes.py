@@ -108,7 +108,10 @@ async def _answer(health: Health, head: bytes, *, may_drain: bool) -> tuple[str,
     words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
     if len(words) != 3:
         return "400 Bad Request", "the request is not HTTP\n"
-    target = urlsplit(words[1])
+    try:
+        target = urlsplit(words[1])
+    except ValueError:
+        return "400 Bad Request", "the path is not valid\n"
     # HEAD is allowed only for paths without side effects.
     if words[0] not in ({"GET"} if target.path == "/drain" else {"GET", "HEAD"}):
         return "405 Method Not Allowed", "use GET\n"

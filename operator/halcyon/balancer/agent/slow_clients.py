@@ -6,7 +6,7 @@ A request takes one of a server's places until its response has left HAProxy. So
 - A response that is larger than a buffer stays at the server until its client reads it.
 - A gRPC stream is open until its client ends it. It rests while its client has all that it asked for (`streams.lua`).
 
-Some dozens of them stop a model, however slowly they advance.
+A few dozen such requests can take all places at a model's servers, even if each of them advances slowly.
 
 A source is a client's address; IPv6 addresses are masked to /64. While a request waits and no server has a free place,
 no source may hold more than its equal share of the places if requests have waited for its clients for `SLOW_S`. The

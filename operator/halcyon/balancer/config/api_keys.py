@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from halcyon.balancer.config import access_log, error_responses
@@ -30,7 +31,19 @@ _TRACKED: Final = 7
 MIN_CHARACTERS = 16
 _KEY = re.compile(r"[!-~]{16,512}")
 _NAME = re.compile(r"[-._a-zA-Z0-9]{1,253}")
+_KEY_HEADERS: Final = ("authorization", "x-api-key")
+_CLIENT_HEADER: Final = "halcyon-client"
+"""Header with the name of a client. It replaces a header that contains a key, if this is the header for sticky routing."""
 _NO_KEY = (401, 16, "an API key is required: send Authorization: Bearer KEY, or x-api-key: KEY")
+
+
+def without_keys(plan: BalancerPlan, listen: Listen) -> BalancerPlan:
+    """Return the plan with the client's name as the header for sticky routing, if that header contains the API key.
+
+    HAProxy removes the key before it chooses a pod. The names have the same effect, because each has one key.
+    """
+    contains_key = listen.keys is not None and plan.sticky_header in _KEY_HEADERS
+    return replace(plan, sticky_header=_CLIENT_HEADER) if contains_key else plan
 
 
 def authentication_rules(out: Writer, plan: BalancerPlan, listen: Listen, protocol: Protocol) -> None:
@@ -49,8 +62,10 @@ def authentication_rules(out: Writer, plan: BalancerPlan, listen: Listen, protoc
     )
     access_log.client_rule(out, plan, "txn.client")
     error_responses.reject(out, protocol, _NO_KEY, "!{ var(txn.client) -m found }")
-    for header in ("authorization", "x-api-key"):
+    for header in _KEY_HEADERS:
         out.add(f"http-request del-header {header}")
+    if plan.sticky_header == _CLIENT_HEADER:
+        out.add(f"http-request set-header {_CLIENT_HEADER} %[var(txn.client)]")
 
 
 def usage_table(out: Writer) -> None:

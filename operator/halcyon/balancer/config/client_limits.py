@@ -191,10 +191,10 @@ def connection_rules(out: Writer, room: HaproxyLimits, frontend: Frontend) -> No
 
 
 def reset_rule(out: Writer) -> None:
-    """Add the rule of the front end `grpc` that ends calls which their client has reset already.
+    """Add the rule of the front end `grpc` that ends calls which their client has already reset.
 
-    Such a call evaluates no later rule, and is not counted. Only the access log's rules come before it. It applies
-    often only to a client that resets its calls as fast as it sends them.
+    No later rule is evaluated for such a call, and it does not count as a request. Only the access log's rules come
+    before this one. It protects HAProxy from clients that reset their calls as fast as they send them.
     """
     error_responses.reject(out, "grpc", (499, 1, "the client reset the call"), "{ fs.aborted -m bool }")
 

@@ -89,8 +89,9 @@ def reject_retryable(
 ) -> None:
     """Add a rule that rejects a request if `condition` is true, and sends the time after which the client may retry.
 
-    The condition must be a constant. In it, `$waiting` stands for the limit on all queued requests, `$own` for the
-    limit of one source, `$large` for a number of bytes, and `$objective` for the latency objective in milliseconds.
+    The condition must be a constant. In the condition and in the message of the reason, `$waiting` stands for the limit
+    on all queued requests, `$own` for the limit of one source, `$large` for a number of bytes, and `$objective` for the
+    latency objective in milliseconds.
     """
     status, code, message = _OVERLOAD_RESPONSES[reason]
     if protocol == "http":

@@ -72,12 +72,6 @@ def render(plan: BalancerPlan, *, listen: Listen, placed: Mapping[ServerKey, str
     Raises:
         ConfigError: a value of the plan is not allowed in the file; the message contains the value and a valid example.
     """
-    if not plan.slots or sum(slot.weight for slot in plan.slots) < 1:
-        raise ConfigError(
-            f"the slots of {plan.name} have a total weight of 0; at least one must have a weight from 1 to 256"
-        )
-    if len({slot.name for slot in plan.slots}) < len(plan.slots):
-        raise ConfigError(f"the slots of {plan.name} have the same name; the names must be `a` and `b`")
     body = _body(plan, listen, {})
     out = Writer()
     out.section("global")
@@ -90,6 +84,9 @@ def digest(plan: BalancerPlan, *, listen: Listen) -> str:
     """Return the digest of haproxy.cfg for this plan. HAProxy's command `show info` shows it as the description.
 
     It does not depend on the addresses and states of the servers.
+
+    Raises:
+        ConfigError: as for `render`.
     """
     return _digest(plan, _body(plan, listen, {}))
 
@@ -106,7 +103,13 @@ def _digest(plan: BalancerPlan, body: str) -> str:
 
 
 def _body(plan: BalancerPlan, listen: Listen, placed: Mapping[ServerKey, str]) -> str:
-    out = Writer()
+    if not plan.slots or sum(slot.weight for slot in plan.slots) < 1:
+        raise ConfigError(
+            f"the slots of {plan.name} have a total weight of 0; at least one must have a weight from 1 to 256"
+        )
+    if len({slot.name for slot in plan.slots}) < len(plan.slots):
+        raise ConfigError(f"the slots of {plan.name} have the same name; the names must be `a` and `b`")
+    out, plan = Writer(), api_keys.without_keys(plan, listen)
     room = memory_budget.haproxy_limits(plan, tls=listen.tls is not None)
     _global(out, plan, listen)
     _defaults(out, plan)

@@ -89,7 +89,8 @@ end
 local function is_in_vain(txn, came, now)
     local idle_ms = now - math.max(came, went_at)
     local most_ms = math.max(IDLE_OBJECTIVES * objective_ms, MIN_IDLE_MS)
-    return idle_ms >= most_ms and now - (txn:get_var("proc.refused_at") or 0) < objective_ms
+    -- The rules set proc.refused_at by the system clock, from which `core.now` differs after each pause of the process.
+    return idle_ms >= most_ms and txn.f:date(0, "ms") - (txn:get_var("proc.refused_at") or 0) < objective_ms
 end
 
 local function grant(id, now)
@@ -113,21 +114,20 @@ end
 local function wait(txn, id, came, deadline)
     local now = came
     while true do
-        if not granted_ms[id] then
-            local longest_ms = math.max(MAX_POLL_INTERVAL_MS, waiting // MAX_POLLS_PER_MS)
-            local pause_ms = math.min(MIN_POLL_INTERVAL_MS + id - line.first, longest_ms)
-            expires_ms[id] = now + 2 * pause_ms + GRACE_MS
-            let_go(txn, now)
-            if not granted_ms[id] then
-                if now >= deadline or is_in_vain(txn, came, now) then
-                    forget(id)
-                    return "over"
-                end
-                core.msleep(math.max(1, math.ceil(math.min(pause_ms, deadline - now))))
-                now = now_ms()
+        local longest_ms = math.max(MAX_POLL_INTERVAL_MS, waiting // MAX_POLLS_PER_MS)
+        local pause_ms = math.min(MIN_POLL_INTERVAL_MS + id - line.first, longest_ms)
+        expires_ms[id] = now + 2 * pause_ms + GRACE_MS
+        let_go(txn, now)
+        if expires_ms[id] then
+            if now >= deadline or is_in_vain(txn, came, now) then
+                forget(id)
+                return "over"
             end
+            core.msleep(math.max(1, math.ceil(math.min(pause_ms, deadline - now))))
+            now = now_ms()
         end
-        if granted_ms[id] then
+        -- It was granted; or it woke so late that it counted as gone, and those behind it went.
+        if not expires_ms[id] then
             granted_ms[id] = nil
             return "go"
         end

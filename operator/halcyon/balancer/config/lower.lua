@@ -5,8 +5,10 @@
 --   go    servers have room, and no other request waits for one
 --   late  the time is over, or this process stops: its successor knows the room
 --
--- A request may go if it leaves the rows in servers at most proc.room, and those of its class at most proc.lower_rows, which the agent
--- sets. If proc.batch_us is set, it goes just before the server begins its next batch (`let_go_at_end`). In the room, requests of the other class count, and never wait for this class. If a client disconnects, HAProxy ends the wait without a callback, so each request renews an expiry time.
+-- A request may go if, with it, servers have at most proc.room rows, and at most proc.lower_rows rows of this class. The agent sets both.
+-- If proc.batch_us is set, it goes just before the server begins its next batch (`let_go_at_end`). Requests of users count towards the
+-- room, but never wait for it. If a client disconnects, HAProxy ends the wait of its request without a callback. So each request has an
+-- expiry time, which it renews whenever it wakes.
 
 local parameters = { ... }
 local timeout_ms = tonumber(table.remove(parameters, 1))
@@ -184,8 +186,9 @@ core.register_action("lower", { "http-req" }, function(txn)
     came = came + 1
     local id, now = came, now_ms()
     local deadline = now + timeout_ms
-    local rows = tonumber(txn.sf:req_fhdr("halcyon-batch-rows")) or 1
-    enter(id, txn.sf:req_fhdr("halcyon-batch"), math.max(1, math.min(math.floor(rows), MAX_ROWS)))
+    local job = txn.sf:req_fhdr("halcyon-batch")
+    local rows = math.floor(tonumber(txn.sf:req_fhdr("halcyon-batch-rows")) or 1)
+    rows = math.max(1, math.min(rows, MAX_ROWS))
     while true do
         if now >= deadline or is_stopping(now) then
             forget(id)
@@ -195,6 +198,10 @@ core.register_action("lower", { "http-req" }, function(txn)
         end
         local pause_ms = math.max(MIN_POLL_INTERVAL_MS, waiting // MAX_POLLS_PER_MS)
         if not granted_ms[id] then
+            if not rows_of[id] then
+                -- It is new, or it woke so late that it counted as gone.
+                enter(id, job, rows)
+            end
             expires_ms[id] = now + 2 * pause_ms + GRACE_MS
             let_go(txn, now)
         end

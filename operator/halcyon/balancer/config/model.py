@@ -26,8 +26,9 @@ USER_ROWS: Final = "proc.user_rows"
 """HAProxy variable with the mean number of input rows (batch items) in a user's request. It is at least 1."""
 
 BATCH_US: Final = "proc.batch_us"
-"""HAProxy variable with the time of a batch without its rows, in microseconds, less the time for which rows are sent
-ahead. If it is 0, batch inference is sent at any time. Otherwise, it is sent just before the next batch begins."""
+"""HAProxy variable with the part of a batch's execution time that does not depend on its rows, in microseconds. The
+time by which rows are sent before the end of a batch (`lower_room.AHEAD_S`) is subtracted. If the variable is 0, batch
+inference is sent at any time. Otherwise, it is sent just before the next batch begins."""
 ROW_US: Final = "proc.row_us"
 """HAProxy variable with the time that each row adds to a batch, in microseconds."""
 NEXT_ROWS: Final = "proc.next_rows"

@@ -5,9 +5,9 @@ wait in `late.lua` behind all others, and go to a server if it would be idle oth
 doesn't delay the requests that come after it. A late request is rejected once it has waited for `LATE_OBJECTIVES` times
 the objective, or sooner in an overload.
 
-The requests of a burst come at once, those of an overload one after the other. So the moments are counted at which
-requests come that have to wait. A moment is half the time of an answer, and half as many moments are forgotten as
-requests are answered.
+The requests of a burst arrive together, those of an overload one after the other. To distinguish the two, the rules
+count moments. A moment is an interval in which at least one request arrived that had to wait. It is as long as half the
+mean time between two answers. For each answer, half a moment is subtracted.
 
 The agent sets the limits once per second (`overload_limits`). While they are 0, no request is late. They do not apply
 to requests that were held at zero replicas, or to those that arrive until the held ones are answered.
@@ -39,19 +39,22 @@ if TYPE_CHECKING:
 IN_TIME: Final = "proc.in_time"
 LATE: Final = "proc.late"
 HOPELESS: Final = "proc.hopeless"
-"""HAProxy variables with numbers of requests in this balancer and its servers. If at least `LATE` are present (`IN_TIME`
-during a lasting overload, in whole batches), a new request misses the latency objective. If at least `HOPELESS` are, it
-takes twice the objective. If this is 0, overload limits are off."""
+"""HAProxy variables with limits on the requests that wait in this balancer or are at servers. A request that arrives
+while there are `LATE` or more will miss the latency objective. During a lasting overload, `IN_TIME` applies instead,
+which counts only whole batches. From `HOPELESS` on, a request would take twice the objective. If `HOPELESS` is 0, no
+request is rejected because of the objective."""
 PRESENT: Final = "proc.present"
-"""HAProxy variable with the number of requests, queued or in servers, that are answered within the objective."""
+"""HAProxy variable with the number of requests, queued or at servers, that can be answered within the objective. Divided
+by the number of clients, it is the share of each client with an API key."""
 LATE_MOST: Final = "proc.late_most"
 """HAProxy variable with the maximum number of late requests that wait in this balancer."""
 LATE_ROOM: Final = "proc.late_room"
-"""HAProxy variable with the number of requests in servers below which this balancer sends them a late one."""
+"""HAProxy variable with a number of requests. While fewer are at the servers, this balancer sends them late ones."""
 LATE_PACE: Final = "proc.late_pace"
-"""HAProxy variable with the requests per 1000 s that servers answer for this balancer, with full batches."""
+"""HAProxy variable with the rate at which servers answer this balancer's requests if their batches are full, in requests
+per 1000 s."""
 LATE_SPREAD: Final = "proc.late_spread"
-"""HAProxy variable with a number of moments, in hundredths. If waiting requests came at more, this is an overload."""
+"""HAProxy variable with a number of moments, in hundredths. If more are counted, this is an overload and not a burst."""
 LIMITS: Final = (IN_TIME, LATE, HOPELESS, PRESENT)
 LATE_LIMITS: Final = (LATE_MOST, LATE_ROOM, LATE_PACE, LATE_SPREAD)
 LATE_OBJECTIVES: Final = 6
@@ -68,7 +71,8 @@ _REFUSED_AT: Final = "proc.refused_at"
 """HAProxy variable with the time of the last rejection because of the objective, in milliseconds since the epoch."""
 _MOMENTS: Final = "proc.moments"
 _MOMENT_AT: Final = "proc.moment_at"
-"""HAProxy variables with the number of moments, in hundredths, and the last one, in microseconds since the epoch."""
+"""HAProxy variables with the number of moments, in hundredths, and the time of the last one, in microseconds since the
+epoch."""
 REJECTED_AT: Final = "sess.rejected_at"
 """HAProxy variable with the time of the last rejection on an HTTP connection, in milliseconds since the epoch."""
 _REPEATS_AFTER_MS: Final = "900:1600"
@@ -130,6 +134,8 @@ def rejection_rules(out: Writer, plan: BalancerPlan, protocol: Protocol, *, coun
     # In the time of a moment, 25 hundredths of one are forgotten.
     forgotten = f"date(0,us),sub({_MOMENT_AT}),mul({LATE_PACE}),div(20000000)"
     out.add(f"http-request set-var(txn.forgotten) {forgotten} if limited !woken")
+    # The clock was set back: otherwise no moment would count until it reaches the last one again.
+    out.add("http-request set-var(txn.forgotten) int(25) if { var(txn.forgotten) -m int lt 0 }")
     out.add("acl moment var(txn.forgotten) -m int ge 25")
     out.add(f"http-request set-var({_MOMENTS}) var({_MOMENTS}),sub(txn.forgotten) if moment")
     out.add(f"http-request set-var({_MOMENTS}) int(0) if moment {{ var({_MOMENTS}) -m int lt 0 }}")
@@ -138,11 +144,12 @@ def rejection_rules(out: Writer, plan: BalancerPlan, protocol: Protocol, *, coun
     most = f"var({_MOMENTS}),sub({LATE_SPREAD}),sub({LATE_SPREAD})"
     out.add(f"http-request set-var({_MOMENTS}) var({LATE_SPREAD}),mul(2) if moment {{ {most} -m int gt 0 }}")
     out.add(f"http-request set-var({_MOMENT_AT}) date(0,us) if moment")
+    # A time in the future is not within the objective: the clock was set back.
+    within = f"0:{plan.objective_ms - 1}"
     # For how long the queue has exceeded its limit, without a pause as long as the objective.
     out.add(
         f"http-request set-var(txn.over_ms) var(txn.now),sub({_OVER_SINCE}) "
-        f"if limited {{ var(txn.now),sub({_OVER_AT}) -m int lt $objective }}",
-        objective=plan.objective_ms,
+        f"if limited {{ var(txn.now),sub({_OVER_AT}) -m int {within} }}",
     )
     out.add("acl lasts var(txn.over_ms) -m int ge $objective", objective=plan.objective_ms)
     out.add(f"http-request set-var(txn.over) var(txn.present),sub({LATE}) if limited !lasts")
@@ -163,8 +170,8 @@ def rejection_rules(out: Writer, plan: BalancerPlan, protocol: Protocol, *, coun
     out.add(f"http-request set-var(txn.refused_ms) var(txn.now),sub({_REFUSED_AT}) if is_late")
     spread = f"{{ var({_MOMENTS}),sub({LATE_SPREAD}) -m int gt 0 }}"
     out.add(f"http-request set-var(txn.refused_ms) int(0) if is_late {spread}")
-    refuses = "is_late { var(txn.refused_ms) -m int lt $objective }"
-    out.add(f"http-request set-var({_REFUSED_AT}) var(txn.now) if {refuses}", objective=plan.objective_ms)
+    refuses = f"is_late {{ var(txn.refused_ms) -m int {within} }}"
+    out.add(f"http-request set-var({_REFUSED_AT}) var(txn.now) if {refuses}")
     error_responses.reject_retryable(out, plan, protocol, "over objective", refuses)
 
 

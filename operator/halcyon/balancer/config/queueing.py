@@ -260,7 +260,8 @@ def _hop(out: Writer, plan: BalancerPlan, protocol: Protocol, *, name: Literal["
     error_responses.errors(out, protocol)
     out.add("timeout server $ms", ms=longest_ms(plan))
     out.add(f"http-request set-header {_TIME_LEFT_HEADER} %[var(txn.left_ms)]")
-    if name == "wait":
+    # Over gRPC, the response goes to the client. Over HTTP, it returns to back end `wait_http`.
+    if name == "wait" or protocol == "grpc":
         latency_buckets.hop_rules(out)
     # Keep no idle connections: one from the process to itself would delay its exit after a reload.
     out.add("server room unix@$file proto h2 pool-max-conn 0", file=path)

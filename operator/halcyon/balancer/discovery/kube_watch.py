@@ -144,6 +144,8 @@ class Watch(Generic[_T]):
 
     async def run(self) -> None:
         """List the collection and watch it until cancelled."""
+        # An earlier watch of the collection may have ended while a permission was missing.
+        self._on_denied("")
         version: str | None = None
         pause_s = 0.0
         while True:
@@ -232,9 +234,10 @@ class Watch(Generic[_T]):
     def _event(self, event: Mapping[str, Any]) -> str:
         kind, item = event.get("type"), event.get("object") or {}
         if kind == "ERROR":
-            if item.get("code") == 410:
-                raise _VersionTooOld
-            raise KubeError(f"watch {self._path}: {item.get('message', item)}")
+            if item.get("code") != 410:
+                error = KubeError(str(item.get("message", item)))
+                self._log_failure("the API server ended a watch with an error; the objects are listed again", error)
+            raise _VersionTooOld
         meta = item["metadata"]
         if kind in {"ADDED", "MODIFIED"}:
             others = {name: value for name, value in self._objects.items() if name != meta["name"]}

@@ -185,13 +185,25 @@ class Concurrency:
 
         For a model that is computed in batches, the number is that of the model's instances in the pod.
         """
-        facts = [self.facts[revision] for revision in set(self._revisions.values()) if revision in self.facts]
+        facts = self._known_facts
         if plan.max_batch > 1 or any(fact.batches for fact in facts):
-            return plan.instances, True
+            return self.instances(plan), True
         serial = max(min((fact.instances for fact in facts), default=1), 1)
         bounds = [bound for address in self.own.pods if (bound := self.bound(plan, address))]
         overlaps = any(fact.decoupled for fact in facts) or min(bounds, default=0) > _most_unproved(plan)
         return max(serial, min(bounds, default=1)) if overlaps else serial, False
+
+    def instances(self, plan: BalancerPlan) -> int:
+        """Return the number of instances of the model in a pod.
+
+        It is the number in the plan, or that in Triton's configuration if it is larger: config.pbtxt may set more
+        instances than the spec.
+        """
+        return max(min((fact.instances for fact in self._known_facts), default=1), plan.instances)
+
+    @property
+    def _known_facts(self) -> list[ModelConcurrency]:
+        return [self.facts[revision] for revision in set(self._revisions.values()) if revision in self.facts]
 
     def fills_servers(self, plan: BalancerPlan) -> bool:
         """Return True if the servers' limits are the numbers of requests that they compute at once."""

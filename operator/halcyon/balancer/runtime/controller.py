@@ -91,6 +91,7 @@ class HaproxyController:
         self.variables = Variables(runtime)
         """HAProxy's process variables, which its rules read. Each pass writes those that have changed."""
         self._answered_at = float("-inf")
+        self._is_reloading = False
         self.reading: HaproxyStats | None = None
         """HAProxy's statistics from the last pass; None if HAProxy did not respond."""
         self.unplaced: tuple[Endpoint, ...] = ()
@@ -118,8 +119,11 @@ class HaproxyController:
         return self._serving is not None and self._serving.plan.exchanges_loads
 
     def answered_within(self, limit_s: float) -> bool:
-        """Return True if HAProxy responded within the last `limit_s` seconds."""
-        return self._clock() - self._answered_at <= limit_s
+        """Return True if HAProxy responded within the last `limit_s` seconds, or is being reloaded.
+
+        Until the new worker has started, the previous one serves, but the agent reads nothing.
+        """
+        return self._is_reloading or self._clock() - self._answered_at <= limit_s
 
     def accept(self, plan: BalancerPlan) -> None:
         """Use the given plan from the next pass on.
@@ -159,11 +163,9 @@ class HaproxyController:
             if desired is None:
                 return
             reading = await self._read((self._serving or desired).plan)
-            if self._servers is None:
-                self._servers = server_assignment.adopt(reading.servers, now=self._clock()) if reading else ()
+            self._match_servers(reading, desired)
             if reading is None:
                 self._serving = None
-                self._servers = server_assignment.resize(self._servers, _capacities(desired.plan))
             elif reading.config == desired.digest:
                 self._serving, self._rejection = desired, ""
             elif (surplus := self._with_surplus(desired, reading)) is not None:
@@ -175,7 +177,7 @@ class HaproxyController:
             except HaproxyError as error:
                 log("warning", "a change of HAProxy's servers failed; it will be retried", error=str(error))
             if reading is not None:
-                await self.variables.write(reading.process)
+                await self.variables.write(reading.identity)
             await self._replaced.update(endpoints, out, passes_queue=reading is not None)
             self.reading = reading
 
@@ -206,8 +208,22 @@ class HaproxyController:
                 self._replaced.add(self.reading, plan)
             return None
         self._answered_at = self._clock()
+        if self.reading is not None and self.reading.identity != reading.identity:
+            # The response to a reload was lost, or HAProxy has restarted.
+            self._replaced.add(self.reading, plan)
         await self._replaced.adopt(plan, current=reading.process)
         return reading
+
+    def _match_servers(self, reading: HaproxyStats | None, desired: _DesiredConfig) -> None:
+        """Make the assignment of pods have the servers of the running configuration, or of the one with which HAProxy starts."""
+        servers = self._servers or ()
+        if reading is None:
+            # Keep the states of the servers if possible: HAProxy may respond again with all of its sessions.
+            if Counter(server.key.slot for server in servers) != Counter(_capacities(desired.plan)):
+                self._servers = server_assignment.resize(servers, _capacities(desired.plan))
+        elif {server.key for server in servers} != reading.servers.keys():
+            # A previous agent assigned the pods, or the response to a reload was lost.
+            self._servers = server_assignment.adopt(reading.servers, now=self._clock())
 
     def _limit_commands(
         self, plan: BalancerPlan, servers: tuple[AssignedServer, ...], loads: BackendLoads
@@ -257,19 +273,27 @@ class HaproxyController:
             await self._replaced.remove_keys(self._files.digests)
         self._write(desired, servers)
         try:
+            self._is_reloading = True
             await self._runtime.reload()
             # From here on, the new worker serves the runtime socket.
             reading = await self._runtime.read()
         except HaproxyError as error:
-            # If the master doesn't respond yet, the next pass tries again.
             if isinstance(error, RejectedError):
                 self._rejected = (desired.digest, now + RETRY_INTERVAL_S)
                 self._rejection = str(error)
-            log("error", "HAProxy did not load its new configuration; the previous one stays in use", error=str(error))
-            self._servers = server_assignment.adopt(reading.servers, now=now)
+                message = "HAProxy did not load its new configuration; the previous one stays in use"
+                log("error", message, error=str(error))
+            else:
+                log(
+                    "warning",
+                    "HAProxy's response to a reload was lost; the next pass reloads again if necessary",
+                    error=str(error),
+                )
             if before:
                 self._store(before)
             return reading
+        finally:
+            self._is_reloading = False
         self._servers, self._serving, self._rejected, self._rejection = servers, desired, None, ""
         self.reloads += 1
         self._replaced.add(replaced, plan)

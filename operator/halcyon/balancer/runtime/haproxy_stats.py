@@ -59,14 +59,17 @@ class WideCounters:
 
     def __init__(self) -> None:
         """Create an instance without counters."""
-        self._process = -1
+        self._process: object = None
         self._wide: dict[int, int] = {}
         self._base: dict[int, int] = {}
         """Value that is subtracted from each counter, so that it starts at 0; by counter number."""
         self._retries = self._repeated = self._rejected = self._unrepeated = 0
 
-    def read(self, process: int, counters: Mapping[int, int], *, uptime_s: int) -> dict[int, int]:
-        """Return the counters by number, continued beyond their overflow. For a new process, they start again at 0."""
+    def read(self, process: object, counters: Mapping[int, int], *, uptime_s: int) -> dict[int, int]:
+        """Return the counters by number, continued beyond their overflow.
+
+        `process` is the identity of the HAProxy process. For a new process, the counters start again at 0.
+        """
         if process != self._process:
             self._process, self._wide, self._base = process, {}, {}
             self._retries = self._repeated = self._rejected = self._unrepeated = 0
@@ -78,9 +81,14 @@ class WideCounters:
         return dict(self._wide)
 
     def repeated(self, rejected: int, retries: int) -> tuple[int, int]:
-        """Return two counters that never fall: repeated rejected requests, and rejections without those repeated.
+        """Return two counters that never fall: rejected requests that clients sent again, and all other rejected requests.
 
-        gRPC clients also repeat what servers refused, so a retry counts only if a rejection is left that none repeated.
+        gRPC clients also send requests again that a server, and not HAProxy, has rejected. A retry is therefore counted
+        only while there are rejected requests that were not sent again yet.
+
+        Args:
+            rejected: HAProxy's counter of rejected requests.
+            retries: HAProxy's counter of requests that clients sent again.
         """
         self._repeated += min(retries - self._retries, rejected - self._repeated)
         self._retries = retries
@@ -135,9 +143,11 @@ class HaproxyStats:
     at: float
     """Time of HAProxy's response, in seconds since the epoch."""
     process: int
-    """Process id of HAProxy. If it changes, HAProxy has lost all state and counters."""
+    """Process id of HAProxy's worker. After a restart of the container, a new worker usually has the same id."""
     config: str
     """Digest of the configuration that HAProxy runs, as computed by `haproxy_cfg.digest`."""
+    started_s: int = 0
+    """Time at which the process started, in seconds since the epoch."""
     servers: Mapping[ServerKey, ServerState] = field(default_factory=dict)
     queued: int = 0
     """Number of requests that are queued because all servers are at their limit, HTTP and gRPC together. It includes
@@ -186,6 +196,11 @@ class HaproxyStats:
     """Usage by each client, by the name of its API key; empty if the model has no API keys."""
 
     @property
+    def identity(self) -> tuple[int, int]:
+        """Process id and start time. If the pair changes, HAProxy has lost all state and counters."""
+        return self.process, self.started_s
+
+    @property
     def demand(self) -> int:
         """Number of requests, without those that a client sent again after a rejection."""
         return self.requests - self.client_retries
@@ -216,11 +231,11 @@ def parse(answers: Sequence[str], *, at: float, wide: WideCounters) -> HaproxySt
         fields = dict(row.split(": ", 1) for row in info.splitlines() if ": " in row)
         loads = parse_loads(stat)
         sessions = {key: sum(load.inflight) for key, load in loads.servers.items()}
-        process = int(fields["Pid"])
+        process, started_s = int(fields["Pid"]), int(fields["Start_time_sec"])
         classes = class_load.class_load(table)
         now = class_load.all_counters(table)
         now |= {_STREAMS_OFFSET + index: count for index, count in class_load.counters(streams).items()}
-        counts = wide.read(process, now, uptime_s=int(fields["Uptime_sec"]))
+        counts = wide.read((process, started_s), now, uptime_s=int(fields["Uptime_sec"]))
         requests, rejected, errors, retried, unavailable, retries = (counts.get(index, 0) for index in range(6))
         client_retries, rejected_demand = wide.repeated(rejected, retries)
         slots, held = latency_buckets.read(counts), parse_held(held_text)
@@ -228,6 +243,7 @@ def parse(answers: Sequence[str], *, at: float, wide: WideCounters) -> HaproxySt
             at=at,
             process=process,
             config=fields.get("description", ""),
+            started_s=started_s,
             servers=parse_servers(state, sessions),
             queued=sum(map(sum, loads.waiting.values())) + held.late,
             loads=replace(loads, late=held.late),
@@ -315,7 +331,7 @@ def parse_loads(text: str) -> BackendLoads:
                 responses[key] = responses.get(key, 0) + sum(int(column or 0) for column in columns[_RESPONSES])
                 pair = servers.setdefault(key, [(0, 0, 0), (0, 0, 0)])
                 pair[index] = (int(columns[_SCUR]), int(columns[_SLIM] or 0), int(columns[_STOT]))
-            elif backend[1] == "http":
+            elif backend[1] == "http" and columns[1] == "BACKEND":
                 # For gRPC, streams would count, too, and clients themselves repeat a request that got no response.
                 aborted += sum(int(column or 0) for column in row.split(",", _ABORTED + 1)[_ABORTED : _ABORTED + 1])
     except (ValueError, IndexError) as error:

@@ -84,13 +84,16 @@ TIMED_S: Final = 0.05
 """Minimum time of the smallest batch at which rows are sent just before a batch begins, in seconds. In shorter batches,
 `AHEAD_S` is a large part of the batch, so too many users' rows would still be unknown."""
 _RARE: Final = 2.33
-"""Quantile of 99 % of a normal distribution, in standard deviations."""
+"""Number of standard deviations above the mean for which the next batch keeps places free: users of other balancers
+then find a place in 99 % of the batches."""
 _MIN_SHARE, _MAX_SHARE = 0.4, 1.0
 """Share of the free rows in the next batch that batch inference may take. The minimum applies if the time of a batch is
 proportional to its rows, because smaller batches then cost little. The maximum applies if the time is constant."""
 MAX_ROWS: Final = 9999
 """Limit on the rows of batch inference that is too high to have an effect."""
 _WRAP = 2**32
+_MAX_RPS = 1e6
+"""Rate of users' requests, per second, that no balancer reaches. A higher rate means that the counter has restarted."""
 
 
 @dataclass(frozen=True)
@@ -315,9 +318,9 @@ class LowerRoom:
         """Add a sample of the counter of users' requests. `now` is the monotonic time, in seconds."""
         before, self._counted = self._counted, (now, load.users)
         if before is not None and now > before[0]:
-            # The counter of a new process starts at 0; then the difference is too large for any rate.
+            # The counter of a new process starts at 0, so the difference modulo 2^32 is too large for any rate.
             rate = (load.users - before[1]) % _WRAP / (now - before[0])
-            if rate < _WRAP / 2:
+            if rate < _MAX_RPS:
                 self.users_rps += (rate - self.users_rps) * (1 - math.exp((before[0] - now) / RATE_OVER_S))
 
     def sample(self, plan: BalancerPlan, pods: Mapping[str, PodStatistics], *, idle: bool) -> None:

@@ -171,7 +171,7 @@ class OverloadLimits:
         """Create the limits without measurements."""
         self._answers: deque[tuple[float, HaproxyStats, dict[str, PodStatistics]]] = deque()
         self._rows_per_request = 1.0
-        self._rejected: tuple[float, int, int, int] | None = None
+        self._rejected: tuple[float, HaproxyStats] | None = None
         self._rejected_share = 0.0
         self.lasts = False
         """Whether an overload lasts. This is the case if so many requests are rejected that the load exceeds the
@@ -192,6 +192,7 @@ class OverloadLimits:
         servers: int,
         now: float,
         share: float,
+        instances: int | None = None,
     ) -> None:
         """Update the measurements. Call it once per second.
 
@@ -203,6 +204,7 @@ class OverloadLimits:
             servers: number of servers that take requests now.
             now: monotonic time, in seconds.
             share: this balancer's share of the demand, from 0 to 1.
+            instances: number of instances of the model in a pod. Default: the number in the plan.
         """
         self.capacity = None
         if not plan.objective_ms or not servers:
@@ -212,7 +214,7 @@ class OverloadLimits:
         self._count_rejected(reading, objective_s, now)
         answered = self._add_answers(reading, pods, now)
         time = batch_time(pods.values(), plan.max_batch)
-        at_once = max(plan.max_batch, 1 if time is None else time.rows) * plan.instances
+        at_once = max(plan.max_batch, 1 if time is None else time.rows) * (instances or plan.instances)
         requests = max(at_once / self._rows_per_request, 1.0)
         by_batches = requests / time.largest_s if time is not None and time.largest_s > 0 else None
         measured = (
@@ -271,12 +273,12 @@ class OverloadLimits:
         return dict(zip(NO_LIMITS, values, strict=True))
 
     def _count_rejected(self, reading: HaproxyStats, objective_s: float, now: float) -> None:
-        before, self._rejected = self._rejected, (now, reading.process, reading.rejected, reading.requests)
+        before, self._rejected = self._rejected, (now, reading)
         self.rejected_load = 0.0
-        if before is not None and before[1] == reading.process and now > before[0]:
-            rejected, lasted_s = max(reading.rejected - before[2], 0), now - before[0]
+        if before is not None and before[1].identity == reading.identity and now > before[0]:
+            rejected, lasted_s = max(reading.rejected - before[1].rejected, 0), now - before[0]
             self.rejected_load = rejected / lasted_s * objective_s
-            share = min(rejected / max(reading.requests - before[3], 1), 1.0)
+            share = min(rejected / max(reading.requests - before[1].requests, 1), 1.0)
             self._rejected_share += (share - self._rejected_share) * (1 - math.exp(-lasted_s / REJECTED_OVER_S))
         limit = ENDS_BELOW if self.lasts else LASTS_FROM
         self.lasts = self._rejected_share >= limit
@@ -294,7 +296,7 @@ class OverloadLimits:
             # `answered` counts the responses of a new pod from its first one, but the pod's counter is known only from now on.
             self._answers.clear()
         self._answers.append((now, reading, dict(pods)))
-        while now - self._answers[0][0] > MAX_AGE_S or self._answers[0][1].process != reading.process:
+        while now - self._answers[0][0] > MAX_AGE_S or self._answers[0][1].identity != reading.identity:
             self._answers.popleft()
         _, first, before = self._answers[0]
         requests = rows = 0

@@ -28,16 +28,16 @@ class Variables:
         self._runtime = runtime
         self._desired = dict.fromkeys((RATE, SERVICE, STOPPING, ONCE), 0)
         self._written: dict[str, int] = {}
-        self._process: int | None = None
+        self._process: object = None
 
     def set(self, values: Mapping[str, int]) -> None:
         """Set the desired values. The next call of `write` writes them to HAProxy."""
         self._desired |= values
 
-    async def write(self, process: int) -> None:
-        """Write the values that the given HAProxy process does not have yet.
+    async def write(self, process: object) -> None:
+        """Write the values that the current HAProxy process does not have yet.
 
-        The process is identified by its id. If writing fails, log it; the next call tries again.
+        `process` is its identity (`HaproxyStats.identity`). If writing fails, log it; the next call tries again.
         """
         if process != self._process:
             self._process, self._written = process, {}

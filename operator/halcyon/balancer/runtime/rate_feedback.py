@@ -44,6 +44,7 @@ class RateFeedback:
         servers: int,
         now: float,
         share: float = 1.0,
+        instances: int | None = None,
     ) -> None:
         """Update the measurements, and write changed values to HAProxy. Call it once per second.
 
@@ -54,6 +55,7 @@ class RateFeedback:
             servers: number of servers that take requests now.
             now: monotonic time, in seconds.
             share: this balancer's share of the demand, from 0 to 1.
+            instances: number of instances of the model in a pod. Default: the number in the plan.
         """
         if reading is None:
             return
@@ -69,6 +71,8 @@ class RateFeedback:
             else:
                 log("info", f"no more than {many}; they are retried on another server again")
         self._forbids_retries = forbids_retries
-        self.limits.update(plan, reading, pods, service_rate, servers=servers, now=now, share=share)
+        self.limits.update(
+            plan, reading, pods, service_rate, servers=servers, now=now, share=share, instances=instances
+        )
         self._variables.set({RATE: rate_mrps, SERVICE: service_ms, ONCE: int(forbids_retries)})
-        await self._variables.write(reading.process)
+        await self._variables.write(reading.identity)

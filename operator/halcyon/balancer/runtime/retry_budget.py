@@ -33,7 +33,7 @@ class RetryBudget:
     def __init__(self) -> None:
         """Create the budget without samples. Retries are then allowed."""
         self._samples: deque[_Counts] = deque()
-        self._process: int | None = None
+        self._process: object = None
 
     def allows(self, reading: HaproxyStats, *, now: float) -> bool:
         """Add a sample of HAProxy's counters, and return True if requests may be retried now.
@@ -44,11 +44,11 @@ class RetryBudget:
         """
         counts = _Counts(now, reading.requests, reading.retried + reading.errors)
         last = self._samples[-1] if self._samples else None
-        if reading.process != self._process or (
+        if reading.identity != self._process or (
             last and (counts.requests < last.requests or counts.failed < last.failed)
         ):
             self._samples.clear()
-            self._process = reading.process
+            self._process = reading.identity
         self._samples.append(counts)
         while now - self._samples[0].at > WINDOW_S:
             self._samples.popleft()

@@ -143,9 +143,8 @@ def place(
         open_holds: slots whose server `held` still takes requests, because earlier commands failed.
 
     Returns:
-        The new assignment, the commands, and the pods without a server. Once the commands have taken effect, another
-            call with the same arguments returns no
-        commands.
+        The new assignment, the commands, and the pods without a server. After the commands have taken effect, a call
+            with the new assignment and the new state of the servers returns no commands.
     """
     serving = _serving(endpoints, out)
     stepped = [

@@ -81,7 +81,7 @@ class ServiceRateMeter:
         before, self._servers = self._servers, servers
         if servers > before:
             self._settled_at = now + min(self._service_s, WINDOW_S)
-        if last is not None and last[1].process != reading.process:
+        if last is not None and last[1].identity != reading.identity:
             self._intervals.clear()
         elif last is not None and servers == before and last[0] >= self._settled_at:
             self._add_interval(last[1], reading, lasted_s=now - last[0], servers=servers, now=now)

@@ -294,9 +294,12 @@ def _blocks(key: str, content: bytes) -> tuple[str, str]:
         raise SecretError(f"key {key} is missing; kubectl describe secret lists the keys")
     text = re.sub(r"[ \t\r]+\n", "\n", content.decode("ascii", errors="replace").rstrip() + "\n")
     blocks = [match[0] for match in _BLOCK.finditer(text)]
-    if not blocks:
-        raise SecretError(f"{key} is not PEM; it must begin with -----BEGIN")
     unread = text.count("-----BEGIN ") - len(blocks)
+    if not blocks:
+        cause = (
+            " that can be read: it is truncated, or a key is encrypted" if unread else "; it must begin with -----BEGIN"
+        )
+        raise SecretError(f"{key} is not PEM{cause}")
     problem = (
         f"{key} has {unread + len(blocks)} PEM blocks, and {unread} can't be read and are left out"
         if unread > 0

@@ -134,6 +134,7 @@ class ReportStream:
         self._mailboxes: dict[str, _Mailbox] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._last: AgentReport | None = None
+        self._is_resolved = True
         self._lost = asyncio.Event()
         self._lost_at = float("-inf")
         """Time at which an open stream ended most recently, from the event loop's clock."""
@@ -182,8 +183,11 @@ class ReportStream:
         try:
             addresses = (await self._resolve(self._collector.host, self._collector.port))[:MAX_REPLICAS]
         except OSError as error:
-            log("warning", "the collector's name can't be resolved", host=self._collector.host, error=str(error))
+            if self._is_resolved:
+                log("warning", "the collector's name can't be resolved", host=self._collector.host, error=str(error))
+            self._is_resolved = False
             return
+        self._is_resolved = True
         for address in self._mailboxes.keys() - set(addresses):
             self._tasks.pop(address).cancel()
             del self._mailboxes[address]

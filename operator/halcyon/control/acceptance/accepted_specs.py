@@ -55,10 +55,10 @@ class SpecsInForce(Protocol):
 
 
 class AcceptedSpecs:
-    """Store of the accepted specs of all models.
+    """Accepted specs of all models, each read from its ConfigMap when it is needed.
 
-    A model's digest is checked only after its ConfigMap or one of its ControllerRevisions has changed. The JSON of an
-    accepted spec is parsed only once.
+    Reads are cheap. The text in a ConfigMap is compared with the digest only after it or a ControllerRevision of its
+    model has changed, and is parsed only once.
     """
 
     def __init__(self, caches: ClusterState) -> None:
@@ -116,7 +116,7 @@ class AcceptedSpecs:
     def _record_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
         for obj in (before, after):
             owner = ((obj or {"metadata": {}})["metadata"].get("labels") or {}).get(names.OWNER_LABEL)
-            if owner:
+            if owner and self._resources.get(Key(key.namespace, owner)) is not None:
                 self._stale.add(Key(key.namespace, owner))
 
     def _resource_changed(self, key: Key, before: Object | None, after: Object | None) -> None:

@@ -1,4 +1,4 @@
-"""Parts of accepted specs, such as `traffic`, of which equal ones are in memory only once.
+"""Sharing of equal parts of accepted specs, such as `traffic`, so that each is in memory only once.
 
 An accepted spec is stored with all its defaults, so each model would have its own objects of each part. Most models of
 a fleet have the same `traffic`, `rollout` and `batching`, and many have the same `runtime` and `scaling`. Parts are
@@ -20,7 +20,7 @@ class SharedParts:
         self._parts: WeakValueDictionary[tuple[type[ApiModel], str], ApiModel] = WeakValueDictionary()
 
     def shared(self, spec: Spec) -> Spec:
-        """Return an equal spec, whose parts are those of earlier specs if these are equal."""
+        """Return an equal spec in which each part is the object of an earlier spec, if that spec has an equal part."""
         parts = {
             name: self._parts.setdefault((type(part), part.model_dump_json()), part)
             for name, part in spec

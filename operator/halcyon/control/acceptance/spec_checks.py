@@ -26,11 +26,10 @@ def objections(spec: Spec, site: Site) -> list[str]:
 def _unlisted(field: str, keys: Iterable[str] | None, allowed: tuple[str, ...], value: str) -> Iterator[str]:
     """Yield a sentence for each key that isn't in `allowed`.
 
-    `allowed` is the list that the site sets with the chart value `value`.
+    `allowed` is the list of the chart value `value`. An entry with a slash is a prefix of keys, and any other a whole key.
     """
-    hint = (
-        f"keys must start with one of {', '.join(allowed)}" if allowed else f"no {field.rpartition('.')[2]} are allowed"
-    )
+    keys_allowed = ", ".join(f"{entry}*" if "/" in entry else entry for entry in allowed)
+    hint = f"allowed: {keys_allowed}" if allowed else f"no {field.rpartition('.')[2]} are allowed"
     option = "".join(f"-{c.lower()}" if c.isupper() else c for c in value)
     for key in sorted(keys or ()):
         if not any(key.startswith(entry) if "/" in entry else key == entry for entry in allowed):

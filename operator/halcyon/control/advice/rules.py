@@ -24,6 +24,8 @@ _MIN_GAIN = 0.2
 """Minimum benefit of a piece of advice, as a share of the latency, the capacity or the replicas."""
 _BUSY = 0.75
 """Minimum share of the time that an instance must spend executing to count as busy."""
+_MAX_BUSY = 1.1
+"""Maximum share of the time that instances can seem to execute. Above it, their number is not that in the spec."""
 _FULL = 0.9
 """Minimum mean number of rows at which batches count as full, as a share of the rows in the largest batch."""
 _IDLE_GPU, _FULL_GPU = 0.6, 0.9
@@ -110,12 +112,12 @@ def _delay(evidence: ModelEvidence, ease: float) -> AdviceFinding | None:
     wait_s, rows, greedy_s = evidence.wait_s or 0.0, evidence.batch_rows or 1.0, _greedy_wait_s(evidence)
     # Other waits than that for the delay stay.
     saved_s, total_s = min(wait_s - greedy_s, delay_s), wait_s + line.seconds(rows)
-    if saved_s < 0.0005 or saved_s < _MIN_GAIN * ease * total_s:
+    if (evidence.busy or 0.0) > _MAX_BUSY or saved_s < max(0.0005, _MIN_GAIN * ease * total_s):
         return None
     return AdviceFinding(
         "0us",
         f"a request waits {_ms(wait_s)} in Triton's queue, batches have {rows:.1f} rows, and instances execute "
-        f"{_percent(evidence.busy)} of the time; without the delay, a request would wait {_ms(greedy_s)}",
+        f"{_percent(min(evidence.busy or 0.0, 1.0))} of the time; without the delay, a request would wait {_ms(greedy_s)}",
         f"the mean time in the server falls from {_ms(total_s)} to {_ms(total_s - saved_s)}",
         saved_s / total_s,
     )
@@ -199,14 +201,16 @@ def _more_work(evidence: ModelEvidence, ease: float, value: int, factor: float) 
     """
     cores, gain = _cores(evidence.spec), min(factor, _FULL_GPU / _gpu_share(evidence)) - 1
     min_replicas = _min_replicas(evidence.spec)
-    has_load = (evidence.replicas or 0.0) >= max(min_replicas + 1, 2) and _BUSY / 2 <= (evidence.busy or 0.0) <= 1.1
+    has_load = (evidence.replicas or 0.0) >= max(min_replicas + 1, 2) and _BUSY / 2 <= (
+        evidence.busy or 0.0
+    ) <= _MAX_BUSY
     if not evidence.spec.runtime.gpus or _gpu_share(evidence) > _IDLE_GPU / ease or gain < _MIN_GAIN * ease:
         return None
     if not has_load and not _is_saturated(evidence, ease):
         return None
     return AdviceFinding(
         str(value),
-        f"instances execute {_percent(evidence.busy)} of the time while the GPU is used {_percent(evidence.gpu)}, and "
+        f"instances execute {_percent(min(evidence.busy or 0.0, 1.0))} of the time while the GPU is used {_percent(evidence.gpu)}, and "
         f"{evidence.waiting:.0f} requests wait for each replica; a replica has {instances(evidence.spec)} of them"
         + ("" if cores is None else f" and a limit of {cores:g} CPU"),
         f"up to {_percent(gain)} more requests per second from a replica, as far as its GPU is idle",
@@ -251,7 +255,7 @@ def _idle_minimum(evidence: ModelEvidence, _ease: float) -> AdviceFinding | None
     return AdviceFinding(
         str(value),
         reason if need else "no request arrived in the last day",
-        f"{min_replicas - value} of {min_replicas} replicas less at times of little load"
+        f"{min_replicas - value} of {min_replicas} replicas saved at times of little load"
         + ("" if value else "; the first request then waits for a start"),
         1 - value / min_replicas,
     )
@@ -267,11 +271,8 @@ def _short_timeout(evidence: ModelEvidence, _ease: float) -> AdviceFinding | Non
 
 
 def _is_saturated(evidence: ModelEvidence, ease: float) -> bool:
-    """Return whether requests wait because model instances are busy.
-
-    If the share of busy time is above 1.1, the number of instances isn't the one in the spec.
-    """
-    return _BUSY * ease <= (evidence.busy or 0.0) <= 1.1 and (evidence.waiting or 0.0) >= ease
+    """Return whether requests wait because model instances are busy."""
+    return _BUSY * ease <= (evidence.busy or 0.0) <= _MAX_BUSY and (evidence.waiting or 0.0) >= ease
 
 
 def _line(evidence: ModelEvidence) -> ServiceLine:

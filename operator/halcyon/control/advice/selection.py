@@ -1,7 +1,7 @@
 """Selection of the advice to show: advice that has applied for minutes, with the largest benefit first.
 
-The selection changes rarely. A rule without an opinion changes nothing. The advice is stored in the status, so that a
-new leader continues with it.
+It changes every ten minutes at most. Shown advice stays while the signals for its rule are unknown. It is stored in the
+status, so that a new leader continues with it.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 
 from halcyon.api.documents.observation_report import AgentReport
-from halcyon.kube.kinds import Key
+from halcyon.kube.kinds import Key, Object
+from halcyon.render import names
 from halcyon.scaling.observations import MAX_AGE_S
 from halcyon.signals.observation_store import ObservationStore
 
@@ -24,6 +25,7 @@ class BalancerErrorStore(ObservationStore):
         super().__init__(on_change=on_change)
         self._changed = on_change
         self._errors: dict[Key, dict[str, tuple[str, float]]] = {}
+        """Error of each balancer pod by its name, with the monotonic time of its last report, by model."""
 
     def receive_in_steps(self, report: AgentReport, now: float) -> Generator[None, None, bool]:
         """Store a report, and the balancer's error that it contains. Return whether the report was accepted."""
@@ -36,6 +38,12 @@ class BalancerErrorStore(ObservationStore):
         """Return a sentence for each balancer pod of a model that has an error. `now` is monotonic, in seconds."""
         errors = self._errors.get(key, {})
         return tuple(f"pod {pod}: {text}" for pod, (text, at) in sorted(errors.items()) if now - at <= MAX_AGE_S)
+
+    def pod_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
+        """Drop the error of a balancer pod that was deleted."""
+        owner = "" if before is None or after is not None else str(before["metadata"]["labels"].get(names.OWNER_LABEL))
+        if self._errors.get(Key(key.namespace, owner), {}).pop(key.name, None) is not None:
+            self._changed(key.namespace, owner)
 
     def planned(self, key: Key, plan: object) -> None:
         """Do nothing, because the agents' reports don't depend on the plan."""

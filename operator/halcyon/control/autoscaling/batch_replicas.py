@@ -31,7 +31,8 @@ class BatchReplicas:
         demands = self.demands(key)
         if not demands or spec.scaling is None:
             return decision
-        return with_batches(decision, demands, self._supply(key, spec), high=spec.scaling.max_replicas)
+        high = self.decider.max_replicas(key, spec)
+        return with_batches(decision, demands, self._supply(key, spec), high=high)
 
     def _supply(self, key: Key, spec: Spec) -> Supply:
         memory, knowledge = self.decider.memory(key), self.decider.knowledge(key, spec)

@@ -1,9 +1,7 @@
 """Scaling decision for a model by its policy, with the state that is kept from one decision to the next.
 
-With the policy Planner, the HPA's rules decide while data about batches is missing. If the planner has less than a day
-of a model's history, more is requested from the site's Prometheus, if there is one. Decisions don't wait for the
-response. Out of scope: when decisions are made and carried out (`loop`), and the algorithms (`scaling.planner`,
-`scaling.hpa`).
+If the planner has less than a day of a model's history, more is requested from the site's Prometheus, in the background.
+Out of scope: when decisions are made and carried out (`loop`), and the algorithms (`scaling.planner`, `scaling.hpa`).
 """
 
 # policy     actuator   batches observed   decided by
@@ -15,7 +13,6 @@ response. Out of scope: when decisions are made and carried out (`loop`), and th
 
 from __future__ import annotations
 
-import logging
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -25,6 +22,7 @@ from halcyon.api.spec.scaling import Behavior
 from halcyon.control.autoscaling.history_backfill import HistoryBackfill
 from halcyon.control.autoscaling.model_signals import ModelSignals, PlannerInput
 from halcyon.control.autoscaling.planner_memory.entries import Saved
+from halcyon.control.autoscaling.planner_memory.kept_memories import KeptMemories
 from halcyon.control.objects.actuator import Actuator
 from halcyon.control.state.measured_capacities import MeasuredCapacities
 from halcyon.control.state.scope import Measured
@@ -36,7 +34,7 @@ from halcyon.scaling.planner.capacity_source import CapacitySource, source
 from halcyon.scaling.planner.clock_shift import shifted
 from halcyon.scaling.planner.forecast.season_models import DAY
 from halcyon.scaling.planner.forecast.seasonality import History
-from halcyon.scaling.planner.objectives import largest, objectives, schedules, windows
+from halcyon.scaling.planner.objectives import Serving, largest, objectives, schedules, windows
 from halcyon.scaling.planner.outputs import Plan, PlannerMemory
 from halcyon.scaling.planner.plan import bounds, plan, replica_of
 from halcyon.scaling.planner.reading import Objectives, Reading
@@ -47,12 +45,9 @@ from halcyon.scaling.policy.limits import bounded
 from halcyon.scaling.schedules import InForce, in_force
 from halcyon.signals.clock import WallClock
 
-log = logging.getLogger(__name__)
-
 PARTIAL_AFTER_S = 30.0
-"""Time, in seconds, after which a balancer that is ready but doesn't report no longer blocks decisions. From then on,
-the load that the other balancers report may add replicas. It never removes replicas, because the silent balancer may
-receive any number of requests."""
+"""Seconds for which a ready balancer that doesn't report prevents scaling up. After that, the load that the other
+balancers report may add replicas. It never removes any, because the silent balancer may receive many requests."""
 
 SCRAPE = "scrape"
 """Source of signals for models without agents, which the operator itself scrapes from the servers."""
@@ -60,7 +55,7 @@ SCRAPE = "scrape"
 
 @dataclass(frozen=True)
 class _RulesDecision:
-    """Last decision that was made by the HPA's rules. It stays valid for the sync interval of an HPA."""
+    """Last decision by the HPA's rules. It applies until the next one, one sync interval of an HPA later."""
 
     at: float
     """Monotonic time of the decision, in seconds."""
@@ -71,16 +66,15 @@ class _RulesDecision:
     """Whether writing the replicas failed."""
 
     def is_valid(self, now: float, current: int) -> bool:
-        """Return whether the decision is still valid.
+        """Return whether the decision still applies at the time `now` with `current` replicas.
 
-        It is valid if it is recent, was made with all signals, and no other writer has changed the replicas since.
+        It does if it is recent, wasn't caused by missing signals, and no other writer has changed the replicas since.
         """
-        if self.is_lost or now - self.at >= algorithm.SYNC_INTERVAL_S or self.decision.unknown:
-            return False
-        return current in {self.decision.current, self.decision.desired}
+        is_recent = not self.is_lost and now - self.at < algorithm.SYNC_INTERVAL_S
+        return is_recent and not self.decision.unknown and current in {self.decision.current, self.decision.desired}
 
     def resumed(self, current: int, behavior: Behavior | None) -> HpaMemory:
-        """Return the memory for the next decision, at which there are `current` replicas."""
+        """Return the rules' memory for the next decision. It includes this one as far as it was carried out."""
         before, desired = self.decision.current, self.decision.desired
         at, desired = self.at, before if desired is None else desired
         return carried_out(self.memory, at=at, before=before, recommended=desired, current=current, behavior=behavior)
@@ -90,11 +84,9 @@ class _RulesDecision:
 class _CachedObjectives:
     """Scaling objectives of a model, and the inputs from which they were computed."""
 
-    spec: Spec
-    active: InForce | None
+    inputs: tuple[Spec, InForce | None, Measured, Serving | None]
     batches: Mapping[int, tuple[int, float]] | None
     largest: int | None
-    measured: Measured
     aims: Objectives
 
 
@@ -111,9 +103,9 @@ class _Model:
     """Schedules that were active at the last decision, and the spec that contains them."""
     rules_decision: _RulesDecision | None = None
     partial_since: float | None = None
-    """Monotonic time since which the planner hasn't known the load, in seconds; None if the load is known."""
+    """Monotonic time since which the load has been unknown, in seconds; None if it is known."""
     reported: Decision | None = None
-    """Last decision for which there were reports on the model; None before the first report."""
+    """Last decision that was based on reports; None if no agent has reported yet."""
 
 
 @dataclass
@@ -124,8 +116,9 @@ class Decider:
     histories: HistoryBackfill | None = None
     """Import of past request rates from Prometheus; None if the site has no Prometheus."""
 
-    _saved: dict[Key, Saved] = field(default_factory=dict)
-    """Planner memories that an earlier process has saved, for models that this process has not planned for yet."""
+    _kept: KeptMemories = field(default_factory=KeptMemories)
+    """Memories of planners that don't decide now."""
+    _is_restored: bool = False
     _models: defaultdict[Key, _Model] = field(default_factory=lambda: defaultdict(_Model))
     _epoch: WallClock = field(init=False)
     """Clock to which the times in the planners' memories refer."""
@@ -134,10 +127,15 @@ class Decider:
         """Use the clock and the caches of the signals, so that memories and signals refer to the same ones."""
         self._epoch = self.signals.epoch
         self._measured = MeasuredCapacities(self.signals.caches)
+        self.signals.caches.resources.listeners.append(lambda key, _, after: None if after else self.forget(key))
 
     def restore(self, saved: Mapping[Key, Saved]) -> None:
-        """Adopt the planner memories of an earlier process, for models that this process has not planned for yet."""
-        self._saved = dict(saved)
+        """Adopt the planner memories of an earlier process, also for planners that began before they could be read."""
+        for key, entry in () if self._is_restored else saved.items():
+            if key in self._models and entry.uid == self.signals.uid(key):
+                self._models[key].memory = None
+        self._is_restored = True
+        self._kept.restore(saved)
 
     def decide(self, key: Key, spec: Spec, actuator: Actuator, now: float) -> Decision:
         """Return a new decision for a model whose spec has `scaling`; `now` is monotonic, in seconds."""
@@ -146,7 +144,7 @@ class Decider:
         if decision.has_reports:
             model.reported = decision
         elif (last := model.reported) is not None and last.unknown and last.policy == decision.policy:
-            # The reports have expired in the meantime. What has been unknown since their end is still unknown.
+            # The store has dropped the last reports. The reason why the load was unknown before still applies.
             text = _unchanged_text(decision.current, last.unknown)
             decision = replace(last, at=decision.at, current=decision.current, desired=decision.desired, text=text)
         if not routing_mode.is_direct(spec):
@@ -157,10 +155,9 @@ class Decider:
     def _by_policy(self, key: Key, model: _Model, spec: Spec, actuator: Actuator, now: float) -> Decision:
         if defaults.policy(spec) == "Planner":
             return self._by_planner(key, model, spec, now)
-        model.memory = None
-        if actuator is Actuator.DIRECT:
-            return self._by_rules(key, model, spec, now)
-        return self._by_hpa(key, spec, now)
+        self._keep_memory(key, model)
+        is_direct = actuator is Actuator.DIRECT
+        return self._by_rules(key, model, spec, now) if is_direct else self._by_hpa(key, spec, now)
 
     def not_written(self, key: Key) -> None:
         """Invalidate the last decision by the HPA's rules, because its replicas could not be written."""
@@ -179,20 +176,23 @@ class Decider:
         return None if memory is None else memory.history
 
     def knowledge(self, key: Key, spec: Spec) -> Known | None:
-        """Return the planner's knowledge of a model (objectives, capacity, arrivals), for what-if calculations.
-
-        The result is None if the planner doesn't decide for the model, or if the capacity of a replica isn't known yet.
-        """
+        """Return what the planner knows of a model, for what-if calculations; None if it knows no capacity yet."""
         model = self._models.get(key)
         if model is None or (memory := model.memory) is None or model.objectives is None:
             return None
         line, replica = memory.capacity.line, memory.evidence.replica()
-        aims = objectives(spec, largest_seen=model.objectives.largest)
+        served = model.objectives.aims
+        aims = replace(objectives(spec), max_batch=served.max_batch, instances=served.instances)
         if replica is None and line is not None:
             replica = replica_of(aims, line, model.rows)
-        if replica is None:
-            return None
-        return Known(aims, replica, memory.arrivals.spread.value, memory.headroom.value)
+        return None if replica is None else Known(aims, replica, memory.arrivals.spread.value, memory.headroom.value)
+
+    def max_replicas(self, key: Key, spec: Spec) -> int:
+        """Return the maximum replicas of a model now: that of the spec, or of an open schedule if this is lower."""
+        model, scaling = self._models.get(key), spec.scaling
+        if model is None or model.memory is None or model.objectives is None:
+            return 0 if scaling is None else scaling.max_replicas
+        return bounds(model.objectives.aims)[1]
 
     def learn(self, key: Key, history: History) -> None:
         """Replace the history of arrivals in the planner's memory of a model; the rest of the memory stays."""
@@ -200,13 +200,23 @@ class Decider:
         if model.memory is not None:
             model.memory = model.memory.with_changes(history=history)
 
-    def forget(self, key: Key) -> None:
-        """Drop the state of a model that was deleted or is no longer autoscaled."""
-        self._models.pop(key, None)
-        self._saved.pop(key, None)
+    def stop(self, key: Key) -> None:
+        """Drop the state of a model that is no longer autoscaled, except for what its planner has learnt."""
+        if (model := self._models.pop(key, None)) is not None:
+            self._keep_memory(key, model)
         self._measured.forget(key)
         if self.histories is not None:
             self.histories.forget(key)
+
+    def forget(self, key: Key) -> None:
+        """Drop the state of a deleted model."""
+        self.stop(key)
+        self._kept.forget(key)
+
+    def _keep_memory(self, key: Key, model: _Model) -> None:
+        if model.memory is not None:
+            self._kept.keep(key, self.signals.uid(key), model.memory)
+            model.memory = None
 
     def _by_planner(self, key: Key, model: _Model, spec: Spec, now: float) -> Decision:
         if self._epoch is not self.signals.epoch:
@@ -214,14 +224,14 @@ class Decider:
         at = self._epoch.at(now)
         planner_input = self.signals.for_planner(key, spec)
         if planner_input is None:
-            current = self.signals.caches.replicas(key)
-            why = "no balancer agent has reported yet"
+            current, why = self.signals.caches.replicas(key), "no balancer agent has reported yet"
             text = _unchanged_text(current, why)
             return Decision(at, "Planner", current, current, text, ("unknown",), unknown=why, has_reports=False)
         result, reading = planner_input.result, planner_input.result.reading
         before = self._restored(key, at) if model.memory is None else model.memory
         active = _active_schedules(model, spec, at)
-        aims = _aims(model, spec, active, reading.batches, self._measured.of(key, spec), before)
+        inputs = spec, active, self._measured.of(key, spec), planner_input.serving
+        aims = _aims(model, inputs, reading.batches, before)
         planned = plan(at, aims, reading, before)
         model.memory, model.rows = planned.memory, reading.rows_per_request
         evidence = planned.memory.evidence
@@ -247,10 +257,11 @@ class Decider:
         return decision
 
     def _by_known_load(self, key: Key, model: _Model, spec: Spec, now: float, values: PlannerInput) -> Decision | None:
-        """Return a decision by the HPA's rules that adds replicas although a balancer has been silent for a long time.
+        """Return a decision that adds replicas for the load of the balancers that report, while another is silent.
 
-        Later decisions of the planner start from this one. The result is None if the load is known, or if that of the
-        reporting balancers needs no more replicas. A model at zero is started at once if one of these holds a request.
+        The HPA's rules make it, `PARTIAL_AFTER_S` after the silence began. A model at zero is started at once if a
+        balancer holds a request. The planner continues from this decision. Return None if the load is known, or if it
+        needs no more replicas.
         """
         result = values.result
         if result.reading.inflight is not None or model.memory is None or model.objectives is None:
@@ -276,16 +287,8 @@ class Decider:
         return replace(decision, current=current, text=f"{text} ({why})")
 
     def _restored(self, key: Key, at: float) -> PlannerMemory:
-        """Return the memory that an earlier process has saved for this ModelDeployment (same uid), or an empty one."""
-        saved, memory = self._saved.pop(key, None), PlannerMemory()
-        if saved is not None and saved.uid == self.signals.uid(key):
-            restored = saved.restored(now=at)
-            for problem in restored.problems:
-                log.warning(
-                    "a part of the planner's memory could not be restored; it starts empty",
-                    extra={"key": str(key), "why": problem},
-                )
-            memory = restored.memory
+        """Return the memory with which the planner begins. If it has little history, request more from Prometheus."""
+        memory = self._kept.take(key, self.signals.uid(key), at)
         if self.histories is not None and len(memory.history.bins) < DAY:
             self.histories.enqueue(key)
         return memory
@@ -300,10 +303,8 @@ class Decider:
             raise ValueError(f"{key} has no spec.scaling, so nothing is decided")
         low, high = limits or (spec.scaling.min_replicas, spec.scaling.max_replicas)
         if last is not None and last.is_valid(now, current) and low <= (last.decision.desired or 0) <= high:
-            return last.decision
-        rules_input = self.signals.by_rules(key, spec)
-        policy = defaults.policy(spec)
-        at = self.signals.epoch.at(now)
+            return replace(last.decision, current=current)
+        rules_input, policy, at = self.signals.by_rules(key, spec), defaults.policy(spec), self.signals.epoch.at(now)
         reading, signals = rules_input.reading, rules_input.signals
         if isinstance(reading, Missing):
             why, text = reading.reason, _unchanged_text(current, reading.reason)
@@ -322,18 +323,19 @@ class Decider:
         return decision
 
     def _by_hpa(self, key: Key, spec: Spec, now: float) -> Decision:
-        """Return a decision that leaves the replicas to the HPA, with the replicas that each signal needs."""
+        """Return a decision without desired replicas, which the HPA sets, but with the replicas for each signal."""
         values, at = self.signals.by_rules(key, spec), self.signals.epoch.at(now)
         current, targets, reading = self.signals.caches.replicas(key), defaults.targets(spec), values.reading
         needs = () if isinstance(reading, Missing) else algorithm.signal_proposals(reading, targets)
         return decisions.of_hpa(current, needs, at=at, signals=values.signals, has_reports=values.has_reports)
 
     def _follow_clock(self) -> None:
-        """Shift the times in all memories after the wall clock was set, because its step is not a pause or a burst."""
+        """Shift the times in all memories after the wall clock was set. A planner would take the step for a pause."""
         by_s = self.signals.epoch.offset_s - self._epoch.offset_s
         for model in self._models.values():
             if model.memory is not None:
                 model.memory = shifted(model.memory, by_s)
+        self._kept.shift(by_s)
         self._epoch = self.signals.epoch
 
 
@@ -347,33 +349,34 @@ def _active_schedules(model: _Model, spec: Spec, at: float) -> InForce | None:
     return cached[1]
 
 
-def _aims(  # noqa: PLR0917  # all that objectives depend on
+def _aims(
     model: _Model,
-    spec: Spec,
-    active: InForce | None,
+    inputs: tuple[Spec, InForce | None, Measured, Serving | None],
     batches: Mapping[int, tuple[int, float]] | None,
-    measured: Measured,
     memory: PlannerMemory,
 ) -> Objectives:
-    """Return the present scaling objectives. The result is the same object as long as the inputs are the same."""
-    cached = model.objectives
-    is_same = cached is not None and cached.spec is spec and cached.active is active and cached.measured is measured
+    """Return the scaling objectives that apply now: the same object as before if no input has changed."""
+    cached, (spec, active, measured, serving) = model.objectives, inputs
+    is_same = cached is not None and all(before is now for before, now in zip(cached.inputs, inputs, strict=True))
     if cached is not None and is_same and cached.batches is batches:
         return cached.aims
     largest_seen, line = largest(batches), measured.line
-    if line is not None and not memory.capacity.is_outweighed:
-        largest_seen = max(largest_seen or 1, line.max_batch_size)
+    if largest_seen is None or not memory.capacity.is_outweighed:
+        # A few batches of a revision may all be small. Until there are more, use the last revision's largest, or a measured one.
+        earlier = (None if cached is None else cached.largest, None if line is None else line.max_batch_size)
+        largest_seen = max(filter(None, (largest_seen, *earlier)), default=None)
     if cached is not None and is_same and cached.largest == largest_seen:
         aims = cached.aims
     else:
         aims = objectives(
             spec,
+            serving=serving,
             largest_seen=largest_seen,
             windows=windows(active) if active else (),
             measured_batches=None if line is None else line.batch_times(),
             measured_answers=None if line is None else line.answers(),
         )
-    model.objectives = _CachedObjectives(spec, active, batches, largest_seen, measured, aims)
+    model.objectives = _CachedObjectives(inputs, batches, largest_seen, aims)
     return aims
 
 

@@ -1,9 +1,8 @@
 """Histograms of the duration of decisions and of the age of the models' current decisions.
 
-The duration of a decision includes reading, planning and publishing. The age is measured continuously: for each second
-and each model, the age of the model's current decision is counted. A quantile of the age therefore applies to a random
-model at a random time. If only new decisions were counted, the metric would not show models that get none. Recording a
-value takes less than a microsecond.
+The age histogram counts time, not decisions: each second of a model counts with the age that its current decision then
+has. Its quantiles are therefore those for a random model at a random time. If only new decisions were counted, the
+metric would not show models that get none. Recording a value takes less than a microsecond.
 """
 
 # metric                          counts          value
@@ -36,17 +35,13 @@ _BELOW_S = (0.0, *_AGES_S)
 
 
 class _Spent:
-    """Time that models have spent in each age bucket, in model-seconds.
-
-    The time is computed from the ages at which decisions ended.
-    """
+    """Time that decisions were current in each age bucket, in model-seconds, from the ages at which they ended."""
 
     def __init__(self) -> None:
         self._reached = [0] * len(_BELOW_S)
-        """Number of decisions that have ended, by the bucket of their final age."""
+        """Number of ended decisions, by the bucket of their final age."""
         self._beyond_s = [0.0] * len(_BELOW_S)
-        """Seconds that ended decisions spent in the bucket of their final age, by bucket. Like a Prometheus counter,
-        these numbers never decrease; the same holds for `_reached`."""
+        """Seconds that ended decisions spent in the bucket of their final age, by bucket."""
         self.total_s2 = 0.0
         """Sum of the histogram: the integral of the age over time, in square seconds."""
 
@@ -66,10 +61,7 @@ class _Spent:
         return copy
 
     def seconds(self) -> list[float]:
-        """Return the time in each bucket, in model-seconds.
-
-        In each bucket before its last one, a decision has spent the full width of the bucket.
-        """
+        """Return the time in each bucket, in model-seconds. A decision spends the full width of all but its last."""
         spent_s = list(self._beyond_s)
         older = 0
         for bucket in range(len(_AGES_S), 0, -1):
@@ -82,10 +74,7 @@ class DecisionMetrics(Collector):
     """Prometheus collector of the histograms of the duration and the age of decisions."""
 
     def __init__(self, ages: Callable[[], Iterable[float]], registry: CollectorRegistry) -> None:
-        """Register the histograms.
-
-        `ages` is a function that returns the age of each model's current decision, in seconds.
-        """
+        """Register the histograms. `ages` returns the age of each model's current decision, in seconds."""
         self._ages = ages
         self._duration_counts = [0] * (len(_DURATIONS_S) + 1)
         self._total_s = 0.0

@@ -1,9 +1,9 @@
 """Detection of other writers of `spec.replicas`. A single manual change is allowed; repeated changes are a conflict.
 
 External HPAs are found by their scale target (`external_hpas`). This module detects other writers: a GitOps tool that
-restores the `replicas` of its file, a script, or another operator. A value of spec.replicas counts as Halcyon's if
-Halcyon recently requested it, through /scale or through its HPA. The writer of any other value is known only if the
-object's managedFields name it. For custom resources, managedFields don't name writers to /scale (Kubernetes 1.35).
+restores the `replicas` of its file, a script, or another operator. Only the leader can detect them. A value of
+spec.replicas counts as Halcyon's if the leader recently requested it, through /scale or through its HPA. The writer of
+any other value is known only if managedFields name it. They don't name writers to /scale (Kubernetes 1.35).
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from halcyon.kube.kinds import Key
 OURS = frozenset({"halcyon", "kube-controller-manager"})
 """Field managers that write replicas for Halcyon: the operator, and the HPA controller."""
 LATELY_S = 60.0
-"""Time for which a value that Halcyon has requested counts as Halcyon's, in seconds. An HPA writes the requested value
-within this time, as it polls every 15 s."""
+"""Seconds for which a value that Halcyon has requested counts as Halcyon's. An HPA, which polls every 15 s, writes it
+within this time."""
 TIMES, WITHIN_S = 3, 300.0
-"""Number of external changes, and period in seconds. If at least this number of changes occurs within the period, they
-count as a conflict and not as manual changes."""
+"""Number of external changes, and seconds within which this many are a conflict. Fewer are manual changes."""
 CALM_S = 600.0
 """Time without another external change after which Halcyon writes replicas again, in seconds."""
 
@@ -30,23 +29,24 @@ class ExternalWriters:
     """Detector of replica changes that Halcyon didn't request, for all models. Times are monotonic, in seconds."""
 
     _replicas: dict[Key, int] = field(default_factory=dict)
+    """spec.replicas at the last comparison or write, by model."""
     _requested: dict[Key, dict[int, float]] = field(default_factory=dict)
-    """Monotonic time at which Halcyon last requested each value of spec.replicas, by model and value, in seconds."""
+    """Time at which Halcyon last requested each value of spec.replicas, by model and value."""
     _external_changes: dict[Key, deque[float]] = field(default_factory=dict)
+    """Times of the last external changes, by model."""
     _until: dict[Key, tuple[float, str]] = field(default_factory=dict)
+    """Time at which a conflict ends, and a description of the other writer, by model."""
     _manual: dict[Key, int] = field(default_factory=dict)
     """Last number of replicas that another writer has set, by model. It is removed when `take_manual` returns it."""
 
     def compare(self, key: Key, replicas: int, desired: int, writer: str, now: float) -> str:
-        """Compare the replicas with those of the last call, and return a message about a competing writer.
-
-        The message is empty if there is no competing writer.
+        """Compare the replicas with the last ones. Return a message about a competing writer; empty if there is none.
 
         Args:
             key: the model.
             replicas: current spec.replicas.
             desired: replicas that Halcyon requests from now on.
-            writer: field manager that last set spec.replicas, according to managedFields; empty if none is recorded.
+            writer: field manager that has set spec.replicas lately, according to managedFields; empty if there is none.
             now: monotonic time, in seconds.
         """
         before = self._replicas.get(key)
@@ -80,18 +80,26 @@ class ExternalWriters:
         )
 
     def take_manual(self, key: Key) -> int | None:
-        """Return the last manual change of the replicas since the last call, and forget it; None if there was none."""
+        """Return the replicas that another writer last set since the previous call; None if it set none."""
         return self._manual.pop(key, None)
 
     def wrote(self, key: Key, replicas: int) -> None:
-        """Record a write by Halcyon, so that `compare` also detects a writer that reverts it before the next call."""
+        """Record a write by Halcyon. If another writer reverts it before the next `compare`, that is detected too."""
         self._replicas[key] = replicas
 
-    def pause(self, key: Key) -> None:
-        """Ignore changes until the next call of `compare`.
+    def adopt(self, key: Key, message: str, now: float) -> str:
+        """Adopt the leader's published `message` about a competing writer (empty: there is none), and return it.
 
-        While Halcyon doesn't set the replicas, changes by other writers are not a conflict.
+        A standby does this instead of comparing, so that the conflict continues if it becomes the leader.
         """
+        self.pause(key)
+        self._until.pop(key, None)
+        if message:
+            self._until[key] = (now + CALM_S, message.partition(" has changed spec.replicas")[0])
+        return message
+
+    def pause(self, key: Key) -> None:
+        """Ignore changes until the next `compare`. While Halcyon doesn't set the replicas, they are no conflict."""
         self._replicas.pop(key, None)
 
     def forget(self, key: Key) -> None:

@@ -1,7 +1,6 @@
 """One-time import of models' past request rates from the site's Prometheus, for planners with little history.
 
-Queries run in the background, one at a time. If Prometheus doesn't respond, all queries are delayed. If the response
-for a model is unusable, only the query for that model is delayed.
+Queries run in the background, one at a time.
 
 Out of scope: the query (`signals.prometheus.arrival_history`), and which models need it (`decider`).
 """
@@ -10,7 +9,7 @@ Out of scope: the query (`signals.prometheus.arrival_history`), and which models
 # | ---------------------------- | ---------------------------------------------------------------------------- |
 # | a history                    | it is merged with the planner's own history                                  |
 # | no data                      | none                                                                         |
-# | no response                  | all queries wait for `RETRY_S`; the Prometheus source logs the failure       |
+# | no response                  | all queries wait for `RETRY_S`; then this model's comes last                 |
 # | an unusable response         | this model is queried again after `UNUSABLE_RETRY_S`; other queries continue |
 
 from __future__ import annotations
@@ -39,9 +38,7 @@ data, and raises PrometheusError on failure."""
 
 
 def merged(past: History, own: History) -> History:
-    """Merge the imported history `past` and the planner's own history `own`.
-
-    If both have a bin, the value of `own` is used.
+    """Merge the imported history `past` and the planner's own history `own`, which wins if both have a bin.
 
     The merge takes 30 us for each bin of `own` that is newer than `past`. If both have values for the same bins, the
     seasonal models are rebuilt, which takes up to 0.15 s.
@@ -82,10 +79,7 @@ def _closed_bins(history: History) -> dict[int, float]:
 
 
 class HistoryBackfill:
-    """Queue of models whose history must be imported, and the task that queries Prometheus.
-
-    The class is not thread-safe.
-    """
+    """Queue of models whose history must be imported, and the task that queries Prometheus. It is not thread-safe."""
 
     def __init__(self, run_query: RunQuery, *, clock: Clock) -> None:
         """Initialize with an empty queue. `run_query` is the function that runs a query."""
@@ -100,10 +94,7 @@ class HistoryBackfill:
         self._changed.set()
 
     def forget(self, key: Key) -> None:
-        """Drop a model for which the planner no longer decides.
-
-        If a query for it is in progress, its response is ignored.
-        """
+        """Drop a model for which the planner no longer decides. The response to a running query for it is ignored."""
         self._due.pop(key, None)
 
     async def run(self, own_history: Callable[[Key], History | None], learn: Callable[[Key, History], None]) -> None:
@@ -126,6 +117,8 @@ class HistoryBackfill:
             try:
                 past = await self._run_query(key.namespace, key.name)
             except PrometheusUnavailable:
+                if key in self._due:  # the others first, in case only the query for this model takes too long
+                    self._due[key] = self._clock.monotonic()
                 await asyncio.sleep(RETRY_S)
                 continue
             except PrometheusError as error:

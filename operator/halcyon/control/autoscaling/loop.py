@@ -2,15 +2,12 @@
 
 A model is due when one of its agents has sent a new report, but at most once a second unless the report confirms
 growth. If there is no new report, the model is due at the time that its last decision set. The standby also makes
-decisions, so that its memory is current when it becomes the leader.
+decisions, so that its memory is current when it becomes the leader. Only the leader publishes and writes.
 
-Each decision has several phases, each in its own module: reading the signals, deciding, applying limits, publishing,
-and writing the replicas.
-
-Only the leader publishes and writes. Out of scope: the values that the metrics API serves (`served_metrics`).
+Out of scope: the values that the metrics API serves (`served_metrics`).
 """
 
-# phase of a model's turn    module
+# phase of a decision        module
 # read signals and decide    `decider`, with `model_signals`
 # add for batch inference    `batch_replicas`
 # limit                      `replica_limits`: quotas and the site's GPU budget
@@ -29,12 +26,13 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from halcyon.api.spec import Spec
+from halcyon.api.timestamps import epoch_seconds
 from halcyon.control.acceptance import scaling_mode
 from halcyon.control.acceptance.accepted_specs import SpecsInForce, with_scaling
 from halcyon.control.autoscaling.batch_replicas import BatchReplicas
 from halcyon.control.autoscaling.decider import Decider
 from halcyon.control.autoscaling.decision_metrics import DecisionMetrics
-from halcyon.control.autoscaling.external_writers import ExternalWriters
+from halcyon.control.autoscaling.external_writers import LATELY_S, ExternalWriters
 from halcyon.control.autoscaling.limits.replica_limits import ReplicaLimits
 from halcyon.control.autoscaling.model_signals import ModelSignals
 from halcyon.control.autoscaling.model_state import ModelState
@@ -108,14 +106,11 @@ class Autoscaler:
     # Requested by other components
 
     def reported(self, key: Key) -> Signals | None:
-        """Return the agents' data about a model for the status, without scaling data.
-
-        The mean batch size is the one that was last published.
-        """
+        """Return the agents' data about a model for the status; its mean batch size is the last published one."""
         return self.updates.reported(key)
 
     def published(self, key: Key) -> PublishedScaling:
-        """Return a model's last published scaling decision. Between publications it doesn't change."""
+        """Return a model's last published scaling decision. It stays the same until the next one is published."""
         return self.updates.published(self.models.get(key) or ModelState(key, math.inf))
 
     def state(self, key: Key) -> ModelState | None:
@@ -125,16 +120,13 @@ class Autoscaler:
     # Reported by other components
 
     def report_received(self, key: Key, *, confirms: bool = False) -> None:
-        """Record that an agent of the model has sent a report.
-
-        `confirms` is true if it confirms growth in the previous report.
-        """
+        """Record that an agent of the model has sent a report. `confirms`: it confirms growth in the previous report."""
         if (model := self.models.get(key)) is not None:
             model.has_report = True
             model.confirmed |= confirms
 
     def planned(self, key: Key, plan: ReconcilePlan) -> None:
-        """Store the actuator of a model that a reconcile has planned."""
+        """Adopt the actuator in a reconcile's plan: start, continue or stop making decisions for the model."""
         model = self.models.get(key)
         if plan.actuator is Actuator.NONE:
             if model is not None:
@@ -149,15 +141,16 @@ class Autoscaler:
     def deleted(self, key: Key) -> None:
         """Drop the state of a deleted model."""
         self.stop(key)
-        self.signals.forget(key)
-        self.updates.forget(key)
+        for part in (self.decider, self.signals, self.updates):
+            part.forget(key)
 
     def stop(self, key: Key) -> None:
         """Stop making decisions for a model, and drop its state."""
-        model = self.models.pop(key, None)
-        if model is not None and model.decision is not None:
-            self.decision_metrics.add_age(self.clock.monotonic() - model.decided)
-        self.decider.forget(key)
+        if (model := self.models.pop(key, None)) is not None:
+            model.actuator = Actuator.NONE  # a write that still waits for the status is dropped
+            if model.decision is not None:
+                self.decision_metrics.add_age(self.clock.monotonic() - model.decided)
+        self.decider.stop(key)
         self.limits.forget(key)
         self.external_writers.forget(key)
 
@@ -166,6 +159,7 @@ class Autoscaler:
     async def run(self) -> None:
         """Run the decision loop until cancelled."""
         checked_at = published_at = -math.inf
+        self.updates.start()
         try:
             while True:
                 await asyncio.sleep(TICK_S)
@@ -199,7 +193,7 @@ class Autoscaler:
                 model.due = now
 
     def _add_models(self) -> None:
-        """Add the models with `spec.scaling` from the caches, because on a standby no reconcile adds them.
+        """Add the models with `spec.scaling` from the caches, because no reconcile runs on a standby.
 
         Their actuator stays NONE, so that a new leader writes no replicas before a reconcile has set it (`planned`).
         """
@@ -216,6 +210,8 @@ class Autoscaler:
             if model.due <= started or (model.has_report and model.may_be_decided(started, MIN_DECISION_INTERVAL_S))
         ]
         for model in sorted(due, key=lambda model: model.decided):
+            if self.models.get(model.key) is not model:
+                continue  # it was stopped while other tasks ran
             model.has_report = model.confirmed = False
             model.attempted_at = self.clock.monotonic()
             try:
@@ -234,7 +230,7 @@ class Autoscaler:
     # One model's turn
 
     def _turn(self, model: ModelState) -> None:
-        """Run all phases of a decision for one model, as listed at the top of the module."""
+        """Make a decision for one model, and carry it out: all phases in the table at the top of this module."""
         key, now = model.key, model.attempted_at
         spec, resource = self.specs.get(key), self.caches.resources.get(key)
         uid = "" if resource is None else str(resource["metadata"].get("uid", ""))
@@ -254,9 +250,9 @@ class Autoscaler:
         decision = self.limits.apply(key, spec, decision)
         self._set_decision(model, decision, now)
         model.external_writer = self._external_writer(model, spec, resource, decision, now)
-        self._save_memory(key, resource)
         manual = self.external_writers.take_manual(key)
         if self.leadership.is_leader:
+            self._save_memory(key, resource)
             if manual is not None and not model.external_writer and decision.desired not in {None, manual}:
                 self._report_revert(key, resource, manual, decision)
             self.updates.decided(model, decision, now)
@@ -265,7 +261,7 @@ class Autoscaler:
                 self.updates.write_ended(model)
 
     def _set_decision(self, model: ModelState, decision: Decision, now: float) -> None:
-        """Make a new decision for a model the current one."""
+        """Store a new decision as the model's current one, and set when the next one is due."""
         self.decisions += 1
         if model.decision is not None:
             self.decision_metrics.add_age(now - model.decided)
@@ -273,19 +269,25 @@ class Autoscaler:
         model.decision, model.decided = decision, now
 
     def _external_writer(self, model: ModelState, spec: Spec, resource: Object, decision: Decision, now: float) -> str:
-        """Return a message about another writer of the model's replicas; empty if there is no other writer."""
+        """Return a message about another writer that competes for the model's replicas; empty if there is none."""
         if decision.desired is None or not scaling_mode.is_active(resource, spec):
             self.external_writers.pause(model.key)
             return ""
+        if not self.leadership.is_leader:
+            # The leader writes what it has decided itself, which a standby can't tell from the changes of another writer.
+            return self.external_writers.adopt(model.key, self.caches.published_conflict(model.key), now)
         if self.caches.is_behind(model.key) or model.key in self.writer.unanswered:
-            return (
-                model.external_writer
-            )  # the cached replicas may be older or newer than what is known of the operator's last write
-        manager = str(resource["metadata"].get("replicasWriter") or "")
+            # The cached replicas may be older or newer than the operator's last write.
+            return model.external_writer
+        meta = resource["metadata"]
+        written_at = epoch_seconds(meta.get("replicasWrittenAt"))
+        # An older entry of managedFields doesn't name the writer of a change that was made through /scale.
+        is_recent = written_at is not None and self.clock.wall() - written_at <= LATELY_S
+        manager = str(meta["replicasWriter"]) if is_recent else ""
         return self.external_writers.compare(model.key, decision.current, decision.desired, manager, now)
 
     def _report_revert(self, key: Key, resource: Object, manual: int, decision: Decision) -> None:
-        """Record an event which says that scaling undoes a manual change of the replicas."""
+        """Record an event about a manual change of the replicas to `manual`, which scaling reverts."""
         if self.events is not None:
             text = (
                 f"spec.replicas was set to {manual}, but spec.scaling.mode is Active, so scaling sets it to {decision.desired}. To keep "
@@ -294,12 +296,12 @@ class Autoscaler:
             self.events(resource, NewEvent("Normal", "ManualScaleReverted", text))
 
     def _save_memory(self, key: Key, resource: Object) -> None:
-        """Pass the planner's memory of a model to the store, so that the operator's next process can start with it."""
+        """Offer the planner's memory of a model to the store, for the operator's next process."""
         if self.memories is not None and (memory := self.decider.memory(key)) is not None:
             self.memories.offer(key, str(resource["metadata"].get("uid", "")), memory)
 
     def _write(self, model: ModelState, decision: Decision) -> None:
-        """Start writing a model's desired replicas, unless Halcyon must not write them now or a write is running."""
+        """Start a task that writes the desired replicas, unless Halcyon must not write them or a write is running."""
         if decision.desired == decision.current or model.writing is not None:
             return  # the usual case
         if self.writer.replicas_to_write(model) is None:
@@ -311,9 +313,9 @@ class Autoscaler:
         model.writing.add_done_callback(lambda _: self._write_ended(model))
 
     async def _write_replicas(self, model: ModelState) -> None:
-        """Write the desired replicas of a model, and handle the result."""
+        """Write the desired replicas of a model. If that fails or is only partly done, decide again soon."""
         result = await self.writer.write(model)
-        if result.replicas is not None:
+        if result.replicas is not None and self.models.get(model.key) is model:
             self.external_writers.wrote(model.key, result.replicas)
         if result.outcome is WriteOutcome.FAILED:
             self.decider.not_written(model.key)

@@ -25,6 +25,7 @@ from halcyon.scaling.frozen import immutable
 from halcyon.scaling.gpu_cost import ReportedWork
 from halcyon.scaling.hpa import metrics
 from halcyon.scaling.observations import Missing, Observation, Value, mean_batch
+from halcyon.scaling.planner.objectives import Serving
 from halcyon.scaling.policy.decision import Signal
 from halcyon.signals import gpu_work
 from halcyon.signals.clock import WallClock
@@ -39,8 +40,8 @@ _SHOWN_WINDOW_S = 15.0
 _Samples = tuple[tuple[float, float], ...]
 """Samples of a signal as pairs of time and value, oldest first."""
 _RULES_WINDOW_S = 20.0
-"""Time that the reports for the policy Rules cover, in seconds. It is longer than the 15 s over which the policy
-averages."""
+"""Age up to which reports are read for the policy Rules, in seconds. The policy averages over 15 s, so it also needs the
+last report before that time."""
 
 
 @immutable(frozen=True, slots=True)
@@ -49,14 +50,13 @@ class PlannerInput:
 
     result: ReadingResult
     signals: tuple[Signal, ...]
+    serving: Serving | None
+    """Batch size and instances of the ready pods; None if unknown."""
 
 
 @immutable(frozen=True, slots=True)
 class RulesInput:
-    """Input of the policy Rules for a model: queue depth, GPU utilisation and concurrency.
-
-    They are also included as signals to publish.
-    """
+    """Input of the policy Rules for a model, and the signals to publish with the decision."""
 
     reading: metrics.RulesReading | Missing
     signals: tuple[Signal, ...]
@@ -67,13 +67,14 @@ class RulesInput:
 
 @immutable(frozen=True, slots=True)
 class _Means:
-    """Means of the published values over the time `_SHOWN_WINDOW_S`. A mean is None if its value is unknown now."""
+    """Means of the published values over the last `_SHOWN_WINDOW_S` seconds. A mean is None if the value is unknown."""
 
     waiting: float | None = None
+    """Mean number of queued requests."""
     gpu: float | None = None
     """Mean GPU utilisation of the ready pods, in percent."""
     source: str = ""
-    """Source of the GPU utilisation in `gpu`. If the source changes, the average is restarted from the new samples."""
+    """Source of the GPU utilisation. If it changes, the mean starts again with the new source's samples."""
     waiting_samples: _Samples = ()
     gpu_samples: _Samples = ()
 
@@ -84,10 +85,9 @@ class _Means:
 
 
 def _with_sample(samples: _Samples, now: float, value: float | None) -> _Samples:
-    """Return the recent samples of a signal, with a new sample of `value` that is taken now.
+    """Return the samples from which a mean is computed, with a new sample of `value`; none if `value` is unknown.
 
-    The samples of the last `_SHOWN_WINDOW_S` seconds are kept, and the last sample before that time. If the value is
-    unknown, no samples are returned.
+    They are those of the last `_SHOWN_WINDOW_S` seconds, and the one before, which applies at the window's begin.
     """
     if value is None:
         return ()
@@ -97,7 +97,7 @@ def _with_sample(samples: _Samples, now: float, value: float | None) -> _Samples
 
 
 def _mean(samples: _Samples) -> float | None:
-    """Return the mean over the window that ends at the newest sample. Each value holds until the next sample."""
+    """Return the mean over the window that ends at the newest sample. Each value applies until the next sample."""
     if len(samples) < 2:
         return samples[0][1] if samples else None
     begin = max(samples[-1][0] - _SHOWN_WINDOW_S, samples[0][0])
@@ -123,18 +123,20 @@ class ModelSignals:
     hub: ObservationStore
     clock: Clock
     sampled: Callable[[str, str], Sampled | None] | None = None
-    """Function that returns a pod's GPU utilisation from the site's Prometheus. Its arguments are the namespace and the
-    name of the pod. The value is None if the site has no Prometheus."""
+    """Function that returns the GPU utilisation of a pod, given its namespace and name, from the site's Prometheus. It
+    is None if the site has no Prometheus."""
     queried: Callable[[Key, str], Value | Missing] | None = None
-    """Function that returns a model's result of one of the site's queries, by the query's name; None if the site has no
-    Prometheus."""
+    """Function that returns the result of one of the site's queries for a model, given the query's name. It is None if
+    the site has no Prometheus."""
 
     _models: defaultdict[Key, _Model] = field(default_factory=lambda: defaultdict(_Model))
     _utilization: GpuUtilizationSources = field(default_factory=GpuUtilizationSources)
 
     def __post_init__(self) -> None:
-        """Measure the offset between the monotonic clock and the wall clock."""
+        """Measure the offset between the monotonic clock and the wall clock, and subscribe to deletions of models."""
         self.epoch = WallClock.of(monotonic_s=self.clock.monotonic(), wall_s=self.clock.wall())
+        # On a standby, no reconcile reports the deletion of a model without scaling.
+        self.caches.resources.listeners.append(lambda key, _, after: None if after else self.forget(key))
 
     def check_clocks(self) -> None:
         """Measure the offset between the clocks again, in case the wall clock was set."""
@@ -151,11 +153,7 @@ class ModelSignals:
         return RulesInput(reading, signals, has_reports=observation is not None)
 
     def for_planner(self, key: Key, spec: Spec) -> PlannerInput | None:
-        """Return the planner's reading of a model, and the signals to publish; None if no agent has reported on it.
-
-        If a pod became ready later than `startupTimeout` allows, it must have been ready before. Its start time is then
-        unknown.
-        """
+        """Return the planner's reading of a model, and the signals to publish; None if no agent has reported on it."""
         snapshot = self.hub.snapshot(key.namespace, key.name, self.clock.monotonic())
         if snapshot is None:
             return None
@@ -198,7 +196,7 @@ class ModelSignals:
             )
             signal = replace(self._signal("metric", target, metric), source=PROMETHEUS)
             shown = (*shown, replace(signal, shown=signal.value))
-        return PlannerInput(reading_result, shown)
+        return PlannerInput(reading_result, shown, facts.serving)
 
     def _metric(self, key: Key, spec: Spec) -> Value | Missing | None:
         """Return the result of the site's query that the spec names; None if the spec names no query."""
@@ -222,10 +220,7 @@ class ModelSignals:
         )
 
     def reported_work(self, key: Key, spec: Spec) -> ReportedWork | None:
-        """Return the mean GPU utilisation of the ready pods, and each pod's counter of computed rows.
-
-        Return None if no agent has reported on the model.
-        """
+        """Return the ready pods' mean GPU utilisation and each pod's count of rows; None if no agent has reported."""
         snapshot = self.hub.snapshot(key.namespace, key.name, self.clock.monotonic())
         if snapshot is None:
             return None
@@ -304,9 +299,9 @@ class ModelSignals:
 def _shown(
     means: _Means, spec: Spec, result: ReadingResult, source: str, gpu_at: float | None, *, ready: int
 ) -> tuple[Signal, ...]:
-    """Return the signals to publish: queueDepth and, if pods have GPUs, gpuUtilization.
+    """Return the signals to publish: queueDepth, concurrency if it has a target, and gpuUtilization if pods have GPUs.
 
-    Their values are means over 15 s, because single values vary too much to be readable.
+    queueDepth and gpuUtilization are means over 15 s, because single values vary too much to be readable.
     """
     reading = result.reading
     targets = spec.scaling.targets if spec.scaling else Targets()
@@ -332,10 +327,7 @@ def _shown(
 
 
 def _failures(observation: Observation, state: PodState) -> dict[str, str]:
-    """Return the backend failures of the pods in the given state, by pod.
-
-    Every pod in the `maintenance` state has a failure. In other states, only some pods have one.
-    """
+    """Return the backend failures of the pods in the given state, by pod. In `maintenance`, every pod has failed."""
     return {
         pod.name: pod.backend_failure or "its agent gave no reason"
         for pod in observation.pods

@@ -14,8 +14,8 @@ from halcyon.scaling.policy import decision as decisions
 from halcyon.scaling.policy.decision import Change, Decision
 
 MOVED_FOR_S = 2.0
-"""Time for which a value must differ from the published one before it is published, in seconds. With this delay, a
-value that changes the replicas is published together with them."""
+"""Seconds for which a value must differ from the published one before it is published. If the new value also changes the
+replicas within this time, one status write has both."""
 
 
 @dataclass(slots=True)
@@ -26,7 +26,7 @@ class PublishedDecision:
     decision: Decision
     external_writer: str
     moved: float = math.inf
-    """Time at which the current values began to differ from the published ones; infinite if they don't differ."""
+    """Time since which the current values have differed from the published ones; infinite if they don't differ."""
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class ModelState:
 
     key: Key
     due: float
-    """Time at which the next decision is made, unless a report causes an earlier one."""
+    """Time of the next decision, unless a report causes an earlier one."""
     uid: str = ""
     """uid of the model's object in the last decision; empty before the first one."""
     actuator: Actuator = Actuator.NONE
@@ -43,12 +43,12 @@ class ModelState:
     has_report: bool = False
     """Whether an agent has reported since the last decision."""
     confirmed: bool = False
-    """Whether a report since the last decision confirms the growth in the previous report. If so, the next decision is
+    """Whether a report since the last decision confirms the growth in the previous report. The next decision is then
     made at once."""
     attempted_at: float = -math.inf
-    """Time of the last attempt to make a decision, whether it succeeded or not."""
+    """Time of the last attempt to make a decision, including failed ones."""
     decided: float = -math.inf
-    """Time at which the decision in `decision` was made."""
+    """Time at which `decision` was made."""
     decision: Decision | None = None
     external_writer: str = ""
     """Message about another writer of the replicas; empty if there is none."""
@@ -56,19 +56,20 @@ class ModelState:
     changes: deque[Change] = field(default_factory=lambda: deque(maxlen=decisions.MAX_CHANGES))
     """Last changes to the desired replicas, newest first."""
     raised: int = 0
-    """Number of increases in the desired replicas while this replica of the operator was the leader."""
+    """Number of increases of the desired replicas, counted while this replica of the operator is the leader."""
     lowered: int = 0
-    """Number of decreases in the desired replicas while this replica of the operator was the leader."""
+    """Number of decreases of the desired replicas, counted in the same way."""
     writing: asyncio.Task[None] | None = None
+    """Task that writes the replicas; None if no write is in progress."""
     is_status_held: bool = False
     """Whether a status update waits until the replicas are written."""
 
     def must_be_published(self, decision: Decision, external_writer: str, now: float, every_s: float) -> bool:
-        """Return whether the decision must be published in the status.
+        """Return whether the decision must be published in the status now.
 
-        It is published if the replicas, the presence of signals or the message about another writer have changed. If
-        only values have changed, it is published after they have differed for `MOVED_FOR_S`. It is not published within
-        `every_s` after the last publication.
+        It must be if the replicas or the message about another writer have changed, or if signals became missing or
+        known. If only values have changed, it must be once they have differed for `MOVED_FOR_S`, but not within
+        `every_s` seconds after the last publication.
         """
         published = self.shown
         if published is None:
@@ -81,16 +82,16 @@ class ModelState:
         return now - published.at >= every_s and now - published.moved >= MOVED_FOR_S
 
     def may_be_decided(self, now: float, spacing_s: float) -> bool:
-        """Return whether the decision after a new report may be made now.
+        """Return whether a new report may cause a decision now.
 
-        It may be made if the last attempt is at least `spacing_s` seconds ago, or if the report confirms growth. At 0
-        replicas it may always be made, because a client is waiting and reports are rare.
+        It may if the last attempt is at least `spacing_s` seconds ago, or if the report confirms growth. At 0 replicas
+        it always may, because a client may be waiting and reports are rare.
         """
         is_empty = self.decision is not None and self.decision.current == 0
         return self.confirmed or is_empty or now - self.attempted_at >= spacing_s
 
     def desired_of(self, decision: Decision) -> int | None:
-        """Return the desired replicas of a decision. If the HPA decides, return the current number of replicas."""
+        """Return the desired replicas of a decision, or the current replicas if the HPA decides."""
         return decision.current if decision.desired is None and self.actuator is Actuator.HPA else decision.desired
 
 

@@ -1,9 +1,9 @@
 """Store of planner memories in ConfigMaps (shards), so that they outlive the operator's processes.
 
 The shards are in the operator's namespace. Their names begin with the name of the Helm release, so that two releases in
-one namespace have separate ConfigMaps. Only the leader writes. A model's GPU time is stored with its memory. A change of
-the GPU time alone causes no write, so the stored GPU time is as old as the memory. Out of scope: the stored form of a
-memory (`planner_memory.entries`), the division among shards (`planner_memory.shards`), and the use of restored memories.
+one namespace have separate ConfigMaps. Only the leader writes. A model's GPU time is stored with its memory, but its
+changes alone cause no write. Out of scope: the stored form of a memory (`planner_memory.entries`), and the division
+among shards (`planner_memory.shards`).
 """
 
 # halcyon-memory-000, -001, ...    binaryData: NAMESPACE.NAME -> zlib of {"uid", "at", "sign", "memory", "cost"}
@@ -44,6 +44,8 @@ PACE_S = 0.25
 """Pause after the memory of a model was packed, in seconds. Packing takes 12 ms, so it uses 5 % of a CPU core."""
 READ_RETRY_INTERVAL_S = 1.0
 _NUMBERED = re.compile(r"(.+)-(\d{3})")
+Restore = Callable[[Mapping[Key, Saved]], object]
+"""Type of the function with which planners adopt stored memories."""
 
 
 class Shards:
@@ -57,9 +59,9 @@ class Shards:
     async def read(self) -> dict[Key, Saved]:
         """Return every readable entry of the shards; the newest one if a model has several.
 
-        If no shard has the prefix, shards with other prefixes are read instead, and left unchanged: the release may
-        have been reinstalled under another name. Entries of models that this release doesn't manage are dropped with
-        the first save.
+        If no shard has this release's prefix, shards with other prefixes are read instead, and left unchanged: the
+        release may have been reinstalled under another name. The first save drops the entries of models that this
+        release doesn't manage.
 
         Raises:
             ApiError, Unreachable: a shard could not be fetched.
@@ -92,10 +94,9 @@ class Shards:
         return newest
 
     def _sources(self, config_maps: list[str]) -> list[tuple[str, int | None]]:
-        """Return the names of the ConfigMaps that must be read, each with its shard index.
+        """Return the names of the ConfigMaps to read, each with its shard index, or None for another release's.
 
-        The index is None for ConfigMaps with the prefix of another release, which are read only if this release has
-        none.
+        Those of other releases are returned only if this release has none.
         """
         sources: list[tuple[str, int | None]] = []
         for name in config_maps:
@@ -109,7 +110,7 @@ class Shards:
         return [(name, index) for name, index in sources if index is not None] or sources
 
     async def write(self, entries: Mapping[Key, Saved]) -> bool:
-        """Write shards that hold exactly these entries. Return whether all writes succeeded; failures are logged."""
+        """Write the shards so that they hold exactly these entries. Log failures, and return whether there was none."""
         content = {entry_name(key): entry.content for key, entry in entries.items()}
         count = shard_count({entry: len(value) for entry, value in content.items()}, max(self._stored, default=0) + 1)
         succeeded = True
@@ -132,7 +133,7 @@ class Shards:
         binary = {entry: base64.b64encode(value).decode() for entry, value in step.content.items()}
         meta = {"name": name, "namespace": self._namespace, "labels": {LABEL: LABEL_VALUE}}
         shard = {"apiVersion": CONFIG_MAP.api_version, "kind": CONFIG_MAP.kind, "metadata": meta, "binaryData": binary}
-        # If the response is lost, the shard may have the old or the new content. Record entries of both, as not written.
+        # If the response is lost, the shard may have the old or the new content. Record that it may have entries of both.
         self._stored[step.index] = dict.fromkeys({**self._stored.get(step.index, {}), **step.content}, b"")
         await self._client.apply(CONFIG_MAP, shard)
         self._stored[step.index] = step.content
@@ -166,9 +167,7 @@ class PlannerMemoryStore:
         self._offered: dict[Key, tuple[str, PlannerMemory]] = {}
 
     async def load(self, *, within_s: float = 15.0) -> Mapping[Key, Saved]:
-        """Return the stored memories of all models.
-
-        Call this before the first decision, because a memory passed to `offer` replaces the stored one.
+        """Return the stored memories of all models. Call this before `offer`, which replaces stored memories.
 
         Raises:
             ApiError, Unreachable: the memories could not be read within `within_s`. `run` doesn't write until they have been read.
@@ -191,15 +190,15 @@ class PlannerMemoryStore:
         """Keep the newest planner memory of a model for the next save. This takes almost no time."""
         self._offered[key] = (uid, memory)
 
-    async def run(self, live: Callable[[], Container[Key]]) -> None:
-        """Save memories every ten minutes, until cancelled.
+    async def run(self, live: Callable[[], Container[Key]], restore: Restore = lambda _: None) -> None:
+        """Save memories every ten minutes, until cancelled. Drop those of models that aren't in the result of `live`.
 
-        `live` returns the models that exist. The entries of other models are dropped.
+        If `load` has failed, it is repeated, and its result is passed to `restore` before any memory is replaced.
         """
         delay = SAVE_INTERVAL_S
         while True:
-            await asyncio.sleep(delay)
-            delay = SAVE_INTERVAL_S if await self._save(live) else RETRY_S
+            await asyncio.sleep(delay if self._loaded else RETRY_S)
+            delay = SAVE_INTERVAL_S if await self._save(live, restore) else RETRY_S
 
     async def flush(self, *, within_s: float) -> None:
         """Save as many changed memories as possible within `within_s` seconds, those with the newest requests first."""
@@ -222,11 +221,13 @@ class PlannerMemoryStore:
             log.warning("not enough time to write all planner memories", extra={"within_s": within_s})
         log.info("saved planner memories", extra={"changed": len(changed), "not_packed": unpacked})
 
-    async def _save(self, live: Callable[[], Container[Key]]) -> bool:
+    async def _save(self, live: Callable[[], Container[Key]], restore: Restore) -> bool:
         """Pack changed memories, a few per second, and then write them. Return whether all memories are stored."""
         try:
             # Load first: otherwise the write would replace stored memories by those of this process alone.
-            await self.load(within_s=0)
+            if not self._loaded:
+                restore(await self.load(within_s=0))
+                return False
         except (errors.ApiError, errors.Unreachable) as error:
             log.warning("cannot read planner memories, so none are written", extra={"error": str(error)})
             return False

@@ -1,12 +1,11 @@
 """Scraping of server pods by the operator once a second, for models without balancers and therefore without agents.
 
-Models are scraped at different times within the second. Pods that don't respond delay other models only if at least
-`MAX_AT_ONCE` models have such pods. Scraping a model with such pods takes 1.6 s. If 200 models have such pods, other
-models are scraped every 5 s.
+Models are scraped at different times within the second. A model with pods that don't respond takes 1.6 s. Other models
+are delayed only if at least `MAX_AT_ONCE` models have such pods: with 200, they are scraped every 5 s.
 
 Both replicas of the operator scrape, so that the standby has current data when it becomes the leader. The samples are
-stored as if an agent named `scrape` had reported them. While a model still has balancers after a change of its routing
-mode, it isn't scraped, because their agents report.
+stored as if an agent named `scrape` had reported them. After a change of its routing mode, a model is scraped once its
+last balancer is gone, because until then the balancers' agents report.
 """
 
 from __future__ import annotations

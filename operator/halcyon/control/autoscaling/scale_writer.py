@@ -1,13 +1,12 @@
-"""Writer of replicas to /scale, which writes only if the spec hasn't changed meanwhile.
+"""Writer of replicas to /scale, which writes only if the spec hasn't changed since the decision.
 
 The API server rejects the write if the ModelDeployment has another version than the decision was made for. If only its
-status has changed since, the write is repeated. A write that crosses a pause or a manual change thus never overwrites
-it.
+status has changed since, the write is repeated. A write therefore never overwrites a pause or a manual change.
 
-It writes once the status contains the desired replicas. If status writes are late, scale-ups don't wait for them,
-because this would delay scale-ups while the API server is overloaded.
+The replicas are written once the status contains them. While status writes are late, scale-ups don't wait for them:
+the API server is then overloaded, and the wait would be long.
 
-It writes only in the mode Active. In this mode it writes all changes, except scale-downs that an HPA makes itself.
+Nothing is written in a mode other than Active. Scale-downs that an HPA makes itself aren't written either.
 """
 
 # mode        actuator   scale up             scale down      scale to 0
@@ -39,8 +38,8 @@ from halcyon.kube.tracing import OFF, Tracer
 log = logging.getLogger(__name__)
 
 PUBLISHED_WITHIN_S = 0.3
-"""Maximum time to wait for the status before a scale-up, in seconds. A status write usually takes a tenth of this time.
-If it is slower, the standby reads the replicas from spec.replicas instead (`ClusterState.unpublished_replicas`)."""
+"""Maximum time to wait for the status before a scale-up, in seconds; a status write usually takes a tenth of it. If the
+status is later, the standby serves spec.replicas instead (`ClusterState.unpublished_replicas`)."""
 LOWER_WITHIN_S = 1.0
 """Maximum time to wait for the status before a scale-down, in seconds. It is longer because a scale-down isn't urgent."""
 LATE_FOR_S = 30.0
@@ -55,8 +54,8 @@ class WriteOutcome(Enum):
 
     WRITTEN = "written"
     PARTLY_WRITTEN = "partly written"
-    """The replicas in the status were written. A newer decision needs more replicas, which are written once the status
-    contains them."""
+    """The replicas in the status were written. A newer decision needs more, which are written once the status has
+    them."""
     FAILED = "failed"
     NOT_NEEDED = "not needed"
     """After the wait for the status, there was nothing left to write."""
@@ -86,6 +85,7 @@ class ScaleWriter:
     """Models for which a request to /scale has no response yet. The caches may show the requested replicas before the
     response arrives."""
     _late_until: float = field(default=-math.inf, init=False)
+    """Monotonic time until which status writes count as late, in seconds."""
 
     @property
     def statuses_are_late(self) -> bool:
@@ -93,10 +93,7 @@ class ScaleWriter:
         return self.clock.monotonic() < self._late_until
 
     def writes_before_status(self, model: ModelState) -> bool:
-        """Return whether the replicas are written before the status.
-
-        This is the case for a scale-up while status writes are late.
-        """
+        """Return whether the replicas are written before the status: for a scale-up while status writes are late."""
         desired = self.replicas_to_write(model)
         return desired is not None and desired > self.caches.replicas(model.key) and self.statuses_are_late
 
@@ -120,8 +117,7 @@ class ScaleWriter:
     async def write(self, model: ModelState) -> WriteResult:
         """Wait until the status has the desired replicas, then write them to /scale.
 
-        The standby reads the desired replicas from the status. Without the wait, an HPA that polls the standby could
-        receive the previous value.
+        Without the wait, an HPA could receive the previous number from the standby, which reads it from the status.
         """
         await self._wait_published(model)
         key = model.key
@@ -173,7 +169,7 @@ class ScaleWriter:
                 version = newest["metadata"]["resourceVersion"]
 
     async def _wait_published(self, model: ModelState) -> None:
-        """Wait until the status in the cache has the replicas to write, but at most for the maximum wait."""
+        """Wait until the status in the cache has the replicas to write, or until the maximum wait has passed."""
         began = self.clock.monotonic()
         while True:
             desired = self.replicas_to_write(model)

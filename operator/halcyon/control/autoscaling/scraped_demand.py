@@ -19,8 +19,8 @@ from halcyon.api.documents.observation_report import BalancerSample, PodSample
 from halcyon.signals.mean_in_progress import MeanInProgress
 
 _SERVING = {"ready", "maintenance", "unreachable"}
-"""States in which a pod receives requests. Without a balancer, a pod in the state maintenance or unreachable can't be
-taken out of service."""
+"""States in which a pod receives requests. Without a balancer, nothing takes a pod in the last two states out of
+service."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,10 @@ class _LastSample:
     """Last sample of the counters of one server pod."""
 
     done: int
+    """Number of completed requests: succeeded, failed or canceled."""
     arrived: int
-    """Highest sum of completed and waiting requests so far. The maximum is used because the two numbers aren't read at
-    the same time."""
+    """Highest sum of completed and waiting requests so far. A single sum may fall, because the two numbers aren't read
+    at the same time."""
     busy: MeanInProgress
     """Estimate of the mean number of requests in progress, from the pod's samples of compute time. Time in the queue is
     included if the server has no gauge of waiting requests."""

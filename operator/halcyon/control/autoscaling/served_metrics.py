@@ -52,7 +52,8 @@ class ServedMetrics:
 
         The standby's decisions may differ from the leader's by one replica, so replicas would flap if an HPA polled
         both in turn. While there is a leader, the standby therefore returns the desired replicas from the status. If
-        the leader has written a higher number to spec.replicas, the standby returns this number.
+        spec.replicas is higher and the status doesn't show it yet, the leader has just written it. The standby then
+        returns spec.replicas.
         """
         key = Key(namespace, name)
         spec, now = self.specs.get(key), self.clock.monotonic()
@@ -81,10 +82,10 @@ class ServedMetrics:
         return scaling_mode.is_active(self.caches.resources.get(key) or {"metadata": {}}, spec)
 
     def _can_hpa_scale(self, key: Key) -> bool:
-        """Return whether the model has an HPA that may change its replicas.
+        """Return whether the model has an HPA that may still change its replicas.
 
-        Scaling has just been paused if so. The cached replicas may be older than those that the user has set, so they
-        must not be served to this HPA.
+        If scaling isn't active, it was then paused a moment ago. The HPA gets no value, because the cached replicas may
+        be older than those that the user has set.
         """
         resource = self.caches.hpas.get(key)
         return resource is not None and not hpa.is_shut(resource)

@@ -1,12 +1,13 @@
 """Publication of scaling decisions in the status: when a decision, a value or a mean batch size is published.
 
-Reconciles receive the last published values, not the current ones, so that the status changes only when new values are
-published.
+Reconciles write the status for many reasons. They receive the last published values, not the current ones. Otherwise
+each of them would write slightly different values.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
@@ -26,11 +27,11 @@ from halcyon.scaling.policy.decision import Change, Decision
 STATUS_INTERVAL_S = 10.0
 """Minimum time between two status updates if only values have changed and not the replicas, in seconds."""
 LATE_STATUS_INTERVAL_S = 30.0
-"""Minimum time between two status updates with only changed values while status writes are late, in seconds. It is
-longer than usual because most status writes are of this kind."""
+"""The same minimum time while status writes are late, in seconds. It is longer, because most status writes are such
+updates and the API server is overloaded."""
 SETTLED_S = 15.0
-"""Time after the start of the process during which missing data isn't published, in seconds. Agents' reports may still
-arrive within this time."""
+"""Time after the start of the decision loop during which missing data isn't published, in seconds. Agents can send
+reports only once the caches are filled, which is when the loop starts."""
 
 
 @dataclass
@@ -49,9 +50,11 @@ class StatusUpdates:
     _batches: dict[Key, float | None] = field(default_factory=dict)
     """Last published mean batch size of each model."""
     _settled: bool = False
+    _began: float = math.inf
+    """Monotonic time at which the decision loop started, in seconds; infinite before that."""
 
-    def __post_init__(self) -> None:
-        """Record the time at which the process started."""
+    def start(self) -> None:
+        """Record that the decision loop starts now."""
         self._began = self.clock.monotonic()
 
     @property
@@ -62,10 +65,7 @@ class StatusUpdates:
     # Requested by a reconcile
 
     def reported(self, key: Key) -> Signals | None:
-        """Return the agents' data about a model for the status, without scaling data.
-
-        The mean batch size is the one that was last published.
-        """
+        """Return the agents' data about a model for the status; its mean batch size is the last published one."""
         signals = self.signals.reported(key)
         return None if signals is None else replace(signals, mean_batch=self._batches.get(key))
 
@@ -85,12 +85,12 @@ class StatusUpdates:
     # Reported by the loop
 
     def decided(self, model: ModelState, decision: Decision, now: float) -> None:
-        """Record a change of the desired replicas, and request a status update if the decision is to be published.
+        """Record a change of the desired replicas, and request a status update if the decision must be published.
 
-        If the replicas are written before the status, `write_ended` makes the request instead.
+        If the replicas are written before the status, `write_ended` requests the update instead.
         """
         before, desired = self._desired_before(model, decision), model.desired_of(decision)
-        # If replicas are only kept because data is missing, that is no decision.
+        # Replicas that are only kept because data is missing were not decided.
         if desired is not None and desired != before and not (decision.unknown and decision.desired is not None):
             self._record_change(model, decision, before, desired)
         if model.must_be_published(decision, model.external_writer, now, self.interval_s):
@@ -108,7 +108,7 @@ class StatusUpdates:
             self.enqueue(model.key, Priority.CHANGE)
 
     def settle(self, models: Iterable[ModelState]) -> None:
-        """Request status updates for models without data. This is done once, `SETTLED_S` after the process's start."""
+        """Request status updates for models without data, once: `SETTLED_S` after the start of the decision loop."""
         if self._settled or self.clock.monotonic() - self._began < SETTLED_S:
             return
         self._settled = True
@@ -117,39 +117,37 @@ class StatusUpdates:
                 self.enqueue(model.key, Priority.CHANGE)
 
     async def publish_batches(self, slice_s: float) -> None:
-        """Request status updates for models whose mean batch size has changed.
+        """Request status updates for models whose mean batch size has changed; pause for other tasks each `slice_s`.
 
-        Pause every `slice_s` seconds for other tasks.
+        A standby requests none, but keeps the sizes, so that they stay in the statuses when it becomes the leader.
         """
         began = self.clock.monotonic()
+        for key in [key for key in self._batches if self.caches.resources.get(key) is None]:
+            del self._batches[key]
         for namespace, name in self.signals.hub.models():
             if self.clock.monotonic() - began > slice_s:
                 await asyncio.sleep(0)
                 began = self.clock.monotonic()
-            if not self.leadership.is_leader:
-                return
             key = Key(namespace, name)
             if self.caches.resources.get(key) is None:
                 continue  # the model was deleted, but its balancers still report
             mean_batch = self.signals.mean_batch(key)
             if decisions.has_moved(self._batches.get(key), mean_batch):
                 self._batches[key] = mean_batch
-                self.enqueue(key, Priority.CHANGE)
+                if self.leadership.is_leader:
+                    self.enqueue(key, Priority.CHANGE)
 
     def forget(self, key: Key) -> None:
         """Drop the state of a deleted model."""
         self._batches.pop(key, None)
 
     def _desired_before(self, model: ModelState, decision: Decision) -> int:
-        """Return the number of replicas that was desired before this decision.
-
-        The result is the published number. If none was published, it is the current number of replicas.
-        """
+        """Return the desired replicas before this decision: the published number, or else the current replicas."""
         if model.shown is None:
             model.changes.extend(self._changes_before(model.key))
             before = self.caches.published_desired(model.key)
         elif decision.desired is None and model.shown.decision.desired is not None:
-            before = None  # the HPA decides from now on; the planner's last desired replicas aren't the HPA's
+            before = None  # the HPA decides from now on, so the planner's last number doesn't count
         else:
             before = model.desired_of(model.shown.decision)
         return decision.current if before is None else before

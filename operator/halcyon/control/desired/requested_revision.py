@@ -1,4 +1,4 @@
-"""The revision that the spec requests. It is new if the spec or the source ConfigMap has changed, else stored. Pure."""
+"""The revision that the spec requests: a new one if the spec or the source ConfigMap has changed, else a stored one. Pure."""
 
 from __future__ import annotations
 

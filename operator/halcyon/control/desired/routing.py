@@ -62,6 +62,8 @@ def surplus(scope: Scope, spec: Spec, rollout: RolloutPlan) -> list[tuple[Kind, 
     """Return this ModelDeployment's objects that belong to another routing mode and are no longer needed."""
     name = scope.key.name
     desired = {(kind_of(o), o["metadata"]["name"]) for o in _routes(scope, spec, rollout)}
+    if not scope.gateway_api:  # routes aren't cached yet, as after a start; they may lead to these Services
+        desired |= set(child_names.gateway_services(name))
     removed = [(kind, name) for kind in kinds.ROUTES] if scope.gateway_api else []
     if not routing_mode.is_direct(spec):
         removed += [] if _stays_direct(scope) else child_names.unbalanced_children(name)
@@ -113,10 +115,11 @@ def _balanced(scope: Scope, spec: Spec, rollout: RolloutPlan) -> BalancerPlan:
     spec, lower_class = with_balancer_replicas(scope, spec), _lower_class(scope)
     plan = balancer.plan(scope.subject, spec, scope.site, slots, start_s=start_s, lower_class=lower_class)
     weights = {allocation.slot: allocation.weight for allocation in rollout.slots}
+    served = (rollout.requested, rollout.rollback_revision, *(allocation.revision for allocation in rollout.slots))
     return replace(
         plan,
         model=rollout.model,
-        sequences=any(RolloutRecord.of(r).sequences for r in (rollout.requested, rollout.target)),
+        sequences=any(RolloutRecord.of(r).sequences for r in served if r is not None),
         slots=tuple(replace(slot, weight=weights[Slot(slot.name)]) for slot in plan.slots),
     )
 

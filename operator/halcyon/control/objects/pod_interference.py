@@ -71,10 +71,7 @@ def _any_begun(containers: Iterable[Json]) -> bool:
 
 
 def _is_over(container: Json) -> bool:
-    """Return whether the next init container can start.
-
-    It can if this container has succeeded, or is a sidecar that has started.
-    """
+    """Return whether the next init container can start: this one has succeeded, or is a sidecar that has started."""
     ended = container["state"].get("terminated")
     return bool(container["started"]) if ended is None else not ended.get("exitCode")
 

@@ -17,6 +17,7 @@ from halcyon.api.timestamps import epoch_seconds
 from halcyon.control.objects import pods
 from halcyon.kube.kinds import Object
 from halcyon.kube.pod_times import condition
+from halcyon.render import names
 
 State = Literal[
     "pending", "pulling", "fetching", "loading", "warming", "ready", "unready", "draining", "failed", "ended"
@@ -68,9 +69,9 @@ def failure_cause(stage: Stage) -> FailureCause | None:
 # no      no       none          yes         no      done, or none  waits                     pulling
 # no      no       none          yes         no      done, or none  not `started`             loading
 # no      no       none          yes         no      done, or none  `started`, never ready    warming
-# no      no       none          yes         no      done, or none  `started`, was ready      unready
+# no      no       none          yes         no      done, or none  `started`, was ready      unready; so is a balancer that runs
 def stage(pod: Object) -> Stage:
-    """Return the stage of a server pod or a balancer pod. A balancer pod never loads or warms up a model."""
+    """Return the stage of a server pod or a balancer pod. A balancer pod that runs is either ready or unready."""
     status = pod["status"]
     phase = status.get("phase")
     if pod["metadata"]["deletionTimestamp"] is not None:
@@ -98,9 +99,9 @@ def _starting(pod: Object) -> Stage:
     status = pod["status"]
     for container in status["initContainerStatuses"]:
         state = container["state"]
-        if "running" in state:
+        if "running" in state and container["name"] == names.FETCHER:
             return Stage("fetching")
-        if "terminated" not in state:
+        if not state.keys() & {"running", "terminated"}:
             return Stage("pulling", "", _waiting(state))
     server: Object = next(iter(status["containerStatuses"]), {"state": {}})
     state = server["state"]
@@ -109,7 +110,8 @@ def _starting(pod: Object) -> Stage:
     ready = condition(pod, "Ready")
     started, changed = epoch_seconds(state["running"].get("startedAt")), epoch_seconds(ready.get("lastTransitionTime"))
     # Ready is False from a pod's creation on. If it changed after the container's start, it was True in between.
-    if started is not None and changed is not None and changed - started > 1:
+    was_ready = started is not None and changed is not None and changed - started > 1
+    if was_ready or pod["metadata"]["labels"].get(names.COMPONENT_LABEL) == names.BALANCER:
         return Stage("unready", "", str(ready.get("message") or ""))
     return Stage("warming" if server.get("started") else "loading")
 

@@ -89,19 +89,16 @@ def _shared(value: Any) -> Any:  # any JSON value
 
 
 def _claim(spec: Mapping[str, Any]) -> Object:
-    """Return the value of the cached field `claim`: the PersistentVolumeClaim of the model's source.
-
-    It is empty if the source is of another kind.
-    """
+    """Return the cached field `claim`, with the PersistentVolumeClaim of the model's source, or {} for another source."""
     volumes = (volume for volume in spec.get("volumes") or () if volume.get("name") == "source")
     claims = ((volume.get("persistentVolumeClaim") or {}).get("claimName") for volume in volumes)
     return {"claim": name} if (name := next(filter(None, claims), None)) else {}
 
 
 def _devices(spec: Mapping[str, Any]) -> Object:
-    """Return the value of the cached field `devices`: the extended resources of the pod's containers, by name.
+    """Return the cached field `devices`, with the pod's number of each extended resource, or {} if it has none.
 
-    It is left out if there are none. Their names contain a slash, for example nvidia.com/gpu.
+    The names of extended resources contain a slash, for example nvidia.com/gpu.
     """
     amounts: dict[str, int] = {}
     for container in spec.get("containers") or ():
@@ -118,20 +115,14 @@ def devices(pod: Object, resource: str) -> int | None:
 
 
 def _interference(spec: Mapping[str, Any], init: list[Object], main: list[Object]) -> Object:
-    """Return the values of the cached fields `gates` and `injected`.
-
-    They are the scheduling gates, and the injected containers. A field is left out if it would be empty.
-    """
+    """Return the cached fields `gates` (scheduling gates) and `injected` (containers of others), without empty ones."""
     gates = [str(gate.get("name")) for gate in spec.get("schedulingGates") or ()]
     injected = [c | {"init": c in init} for c in (*init, *main) if c["name"] not in names.CONTAINERS]
     return ({"gates": gates} if gates else {}) | ({"injected": injected} if injected else {})
 
 
 def _missing_claim(pod: Object) -> Object:
-    """Return the value of the cached field `missingClaimOf`.
-
-    It names the ResourceClaimTemplate of a claim of the pod that doesn't exist yet. It is empty if all claims exist.
-    """
+    """Return the cached field `missingClaimOf`, with the ResourceClaimTemplate of a claim that isn't created yet, or {}."""
     created = {entry.get("name") for entry in (pod.get("status") or {}).get("resourceClaimStatuses") or ()}
     claims = (pod.get("spec") or {}).get("resourceClaims") or ()
     missing = (claim.get("resourceClaimTemplateName") for claim in claims if claim.get("name") not in created)
@@ -180,10 +171,7 @@ def is_ready(pod: Object) -> bool:
 
 
 def is_unschedulable(pod: Object) -> bool:
-    """Return whether the pod is unschedulable.
-
-    It is if the scheduler has found no node, or if a scheduling gate stops the scheduler from searching for one.
-    """
+    """Return whether the scheduler has found no node for the pod, or a scheduling gate keeps it from searching for one."""
     scheduled = condition(pod, "PodScheduled")
     reasons = {"Unschedulable", "SchedulingGated"}
     return is_live(pod) and scheduled.get("status") == "False" and scheduled.get("reason") in reasons

@@ -19,6 +19,7 @@ pod is evicted. A backoff delays each attempt.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -40,8 +41,8 @@ RESTART_TIMEOUT_S = 20.0
 """Time within which the container must have restarted, in seconds. After that, the restart counts as failed."""
 MIN_BACKOFF_S, MAX_BACKOFF_S = 10.0, 300.0
 FORGET_S = 600.0
-"""Time without a restart or a replacement after which earlier restarts of a model's pods no longer count, in
-seconds."""
+"""Time without a restart or a replacement after which earlier restarts of a model's pods no longer count, in seconds. A
+restart lasts until its pod is ready, but counts as failed after this time."""
 _POLL_INTERVAL_S = 2.0
 
 
@@ -62,6 +63,8 @@ class Record:
     at: float
     orders: dict[str, Order] = field(default_factory=dict)
     replaced: int = 0
+    busy_at: float = -math.inf
+    """Monotonic time at which a restart was last seen in progress, in seconds. A slow start takes minutes."""
 
 
 @dataclass
@@ -87,15 +90,17 @@ class BackendRestart:
         live = {str(p["metadata"]["name"]): p for p in scope.pods if pods.is_live(p)}
         reported = scope.signals.dead if scope.signals else {}
         dead = {name: reported[name] for name in sorted(reported) if name in live}
-        record = self._records.get(scope.key)
-        if record is not None and now - record.at > FORGET_S:
-            del self._records[scope.key]
-            record = None
-        if not dead:
-            return None
-        record = record or self._records.setdefault(scope.key, Record(now))
+        record = self._records.get(scope.key, Record(now))
         record.orders = {name: order for name, order in record.orders.items() if name in live}
         restarting = {name for name, order in record.orders.items() if _is_restarting(live[name], order, dead, now)}
+        if restarting:
+            record.busy_at = now
+        elif now - max(record.at, record.busy_at) > FORGET_S:
+            self._records.pop(scope.key, None)
+            record = Record(now)
+        if not dead:
+            return None
+        self._records[scope.key] = record
         if restarting and any(pods.is_ready(pod) and name not in dead for name, pod in live.items()):
             return _POLL_INTERVAL_S
         due = {name: record_due(record, name) for name in dead if name not in restarting}
@@ -159,12 +164,9 @@ def record_due(record: Record, name: str) -> float:
 
 
 def _is_restarting(pod: Object, order: Order, dead: Mapping[str, str], now: float) -> bool:
-    """Return whether the restart of the pod is in progress.
-
-    It is if the container hasn't restarted yet, or if the pod isn't ready yet.
-    """
+    """Return whether the pod's restart is in progress: until the pod is ready again, or the restart counts as failed."""
     if not pods.is_ready(pod):
-        return True
+        return now - order.at <= FORGET_S
     has_restarted = _restarts(pod) != order.restart_count
     return pod["metadata"]["name"] in dead and not has_restarted and now - order.at < RESTART_TIMEOUT_S
 

@@ -56,7 +56,7 @@ uninstalled in the meantime."""
 
 @dataclass(frozen=True)
 class Result:
-    """Result of a reconcile, which the queue of models needs."""
+    """Result of a reconcile: when the model is reconciled again."""
 
     requeue_s: float | None = None
     """Delay until the next reconcile if nothing changes before, in seconds; None for no requeue."""
@@ -149,9 +149,9 @@ class Reconciler:
         return self._requeue(key, plan, rejected, due_s)
 
     def _failing(self, key: Key, error: Exception) -> str:
-        """Count a failed write. Return its message once `MIN_FAILURES` reconciles in a row have failed; before, "".
+        """Count a failed write, and return its message for the status; "" for fewer than `MIN_FAILURES` in a row.
 
-        A write that conflicts with that of another writer is not counted.
+        A write that another writer's change has prevented isn't counted.
         """
         if isinstance(error, errors.Busy | errors.Unreachable):
             self._failures[key] = self._failures.get(key, 0) + 1
@@ -216,10 +216,7 @@ class Reconciler:
             self.events.record(scope.resource, NewEvent("Warning", "TemplateReplaced", message))
 
     def _report_edited_spec(self, scope: Scope) -> None:
-        """Record an event if another writer has overwritten the stored accepted spec.
-
-        The edit has no effect, and is overwritten.
-        """
+        """Record an event if another writer has overwritten the stored accepted spec. The edit never takes effect."""
         name = names.balancer(scope.key.name)
         stored = own(scope, kinds.CONFIG_MAP, name)
         if stored is None or not accepted_spec_digest.was_edited(stored, scope.revisions, scope.accepted):

@@ -1,7 +1,4 @@
-"""Builder of scopes, which are the inputs of reconciles.
-
-A scope is built from the caches and from components such as the autoscaler.
-"""
+"""Builder of scopes, which are the inputs of reconciles, from the caches and from components such as the autoscaler."""
 
 from __future__ import annotations
 

@@ -96,8 +96,8 @@ def advance(
         request: what a user has requested with an annotation.
     """
     steps = rules.steps or DEFAULT_STEPS
-    index = min(record.step, len(steps) - 1)
-    step = steps[index]
+    record = replace(record, step=min(record.step, len(steps) - 1))
+    index, step = record.step, steps[record.step]
     pods = pod_count(count, step.weight)
     stage = f"step {index + 1} of {len(steps)}: {step.weight} % of the requests, {pods} of {max(count, pods + 1)} pods"
 

@@ -109,10 +109,11 @@ class ObservedRollout:
     def oldest_start(self, key: str) -> float | None:
         """Return the earliest start of a revision's live pods, in seconds since the epoch; None without such pods.
 
-        A pod's start is the time at which its own containers could begin, or its creation if they can't begin yet.
+        A pod starts when its own containers could begin. If none of the pods could, their creation counts.
         """
-        starts = (pod_interference.released_at(p) or pod_times.created_at(p) for p in self.by_revision.get(key, ()))
-        return min((at for at in starts if at is not None), default=None)
+        own_pods = self.by_revision.get(key, ())
+        times = [at for at in map(pod_interference.released_at, own_pods) if at is not None]
+        return min(times or (at for at in map(pod_times.created_at, own_pods) if at is not None), default=None)
 
     def longest_wait_s(self, key: str) -> float:
         """Return the longest time from the creation of a live pod until its own containers could begin, in seconds."""
@@ -120,10 +121,9 @@ class ObservedRollout:
         return max((end - start for end, start in waits if end is not None and start is not None), default=0.0)
 
     def has_time(self, key: str, within_s: float) -> bool:
-        """Return whether an unready pod of a revision had to wait for a node and was scheduled recently.
+        """Return whether an unready pod of a revision waited for a node and was scheduled less than `within_s` s ago.
 
-        "Recently" means within the last `within_s` seconds. Such a pod still has time to start. Nevertheless its
-        Deployment may report an exceeded deadline until the pod is ready.
+        Such a pod still has time to start, although its Deployment may already report an exceeded deadline.
         """
         return any(
             released - created >= REPORTS_TIMEOUT_S and not self.is_due(released + within_s)
@@ -166,16 +166,20 @@ class ObservedRollout:
         return all(pod_interference.start_blocker(p) for p in unready)
 
     def unschedulable_pod(self, revision: Revision, slot: SlotState | None) -> UnschedulablePod | None:
+        """Return the pod of `waiting_pod` if other pods could be removed to free capacity for it; otherwise None.
+
+        They are schedulable pods of other revisions, and pods that `kubectl rollout restart` of the Deployment replaces.
+        """
+        restarts = slot is not None and slot.revision == revision.key and slot.is_observed and not slot.is_updated
+        can_free = restarts or not all(map(pods.is_unschedulable, self.others(revision.key)))
+        return self.waiting_pod(revision, slot) if can_free else None
+
+    def waiting_pod(self, revision: Revision, slot: SlotState | None) -> UnschedulablePod | None:
         """Return the revision's pod that has been unschedulable longest, or the rejection of its pods by a quota.
 
-        The result is None if there is neither. It is also None if there are no other pods that could be removed to free
-        capacity. Such pods are those of other revisions, and those that a restart of the Deployment (`kubectl rollout
-        restart`) replaces.
+        The result is None if there is neither. A pod that can't attach its volume counts as unschedulable.
         """
         own_pods = self.by_revision.get(revision.key, ())
-        restarts = slot is not None and slot.revision == revision.key and slot.is_observed and not slot.is_updated
-        if not self.others(revision.key) and not restarts:
-            return None
         for pod in own_pods:
             if conflict := volume_attachment.conflict(pod, self.scope.pods, self.scope.source.exclusive):
                 return UnschedulablePod(conflict, pod_times.scheduled_at(pod), is_certain=True)
@@ -188,10 +192,10 @@ class ObservedRollout:
         return None
 
     def unschedulable_pods(self, revision: Revision, slot: SlotState | None) -> int:
-        """Return how many pods of other revisions were unschedulable for surgeTimeout plus the grace period.
+        """Return how many pods of other revisions have lacked capacity for surgeTimeout plus the grace period.
 
-        A pod that has waited less may get the capacity of a pod that is stopping, so no other pod must be removed for
-        it.
+        They are unschedulable, or a quota rejects them. A pod that has waited less doesn't count: it may get the
+        capacity of a pod that is stopping.
         """
         timeout_s = self.surge_timeout_s + grace_s(revision)
         others = self.others(revision.key)

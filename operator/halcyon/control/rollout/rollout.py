@@ -7,8 +7,8 @@ over slots (`slot_allocation`), and the status (`control/status/rollout.py`).
 A revision fails if none of its pods is ready and one of these is true:
 - One of its pods reports that it can't load the model, and fewer pods of other revisions are ready than desired. It fails at once.
 - A pod was removed for the revision, and the revision's pod is still unschedulable surgeTimeout after that pod's end.
-- Its oldest pod is older than the progress deadline, or the Deployment has made no progress within the deadline. With Surge a revision
-  doesn't fail for lack of capacity, because the old pods serve while it waits.
+- The progress deadline has passed since its first pod was scheduled, or the Deployment reports that it has. This is no reason while
+  all its pods are unschedulable.
 After one of its pods was ready, only a user or the canary analysis ends a rollout: a rollback would be no safer than
 the rollout.
 """
@@ -34,7 +34,7 @@ from halcyon.control.rollout.observed import LOAD_FAILURES, REPORTS_TIMEOUT_S, O
 from halcyon.control.rollout.rollout_failure import deadlines, detect_failure, is_overdue, replacement_due
 from halcyon.control.rollout.rollout_phase import is_freeing_capacity, phase_of
 from halcyon.control.rollout.rollout_plan import RolloutPhase, RolloutPlan
-from halcyon.control.rollout.rollout_record import RolloutRecord, RolloutResult, home_slot, last_good, other_slot
+from halcyon.control.rollout.rollout_record import RolloutRecord, RolloutResult, home_slot, last_served, other_slot
 from halcyon.control.rollout.sequence_models import keeps_state
 from halcyon.control.rollout.slot_allocation import canary_slots, lone_slots
 from halcyon.control.rollout.superseded import superseded_records
@@ -47,7 +47,7 @@ from halcyon.render.revision import Revision
 from halcyon.render.server import progress_deadline_s
 
 SOON_S = 0.5
-"""Minimum requeue delay before a change that depends only on time, in seconds."""
+"""Minimum requeue delay, in seconds, even if a deadline passes earlier."""
 POLL_REQUEUE_S = 5.0
 """Requeue delay while a canary is in progress, in seconds. The canary analysis must be polled, because requests don't
 trigger reconciles."""
@@ -63,7 +63,7 @@ class _Placement:
     """Slot of the requested revision. It is the home slot, or the other slot if the revision is a canary."""
     is_canary: bool
     good: Revision | None
-    """Newest revision that was ever served, apart from the requested one; None if there is none."""
+    """Revision that was served last, apart from the requested one; None if no other one was ever served."""
     rollback: Revision | None
     """Revision to which a failed rollout rolls back. It is `good`, or None if the failed revision stays."""
     changed: tuple[Revision, ...]
@@ -109,7 +109,7 @@ def decide(scope: Scope, spec: Spec, requested: Revision, deployments: Mapping[S
     course = _course(observed, requested, placement, unwritten=unwritten)
     if course.canary is not None and placement.good is not None and not observed.count:
         idle = RevisionFailure(Reason.SCALED_TO_ZERO, "the canary continues when the model has replicas again")
-        return replace(_waiting_plan(observed, requested, placement, placement.good), failure=idle)
+        return replace(_waiting_plan(observed, course.record.on(requested), placement, placement.good), failure=idle)
     course = _with_replacement(observed, requested, placement, course, unwritten=unwritten)
     return _plan(observed, requested, placement, course)
 
@@ -117,7 +117,7 @@ def decide(scope: Scope, spec: Spec, requested: Revision, deployments: Mapping[S
 def _placement(observed: ObservedRollout, requested: Revision) -> _Placement:
     revisions, home = observed.scope.revisions, home_slot(observed.scope.revisions)
     others = [_with_served_record(observed, r, home) for r in revisions if r.key != requested.key]
-    good = last_good(others, requested)
+    good = last_served(others)
     changed = tuple(superseded_records(observed, others, requested, other_slot(home)))
     is_canary = _is_canary(observed, requested, good, home)
     return _Placement(
@@ -169,17 +169,14 @@ def _course(observed: ObservedRollout, requested: Revision, placement: _Placemen
 def _with_replacement(
     observed: ObservedRollout, requested: Revision, placement: _Placement, course: _Course, *, unwritten: bool
 ) -> _Course:
-    """Return the decision `course`. If old pods must be removed, the removal is recorded in it.
-
-    They must be removed if there is no capacity for additional pods. The rollout record then has the time and the
-    reason.
-    """
+    """Return the decision `course`, with the time and the reason in its record if old pods are removed to free capacity."""
     record, now = course.record, observed.scope.now
     has_expired = unwritten and observed.is_due(replacement_due(observed, requested, record))
     is_due = has_expired or not record.replacing
-    if course.pace.strategy == "Replace" and course.target is requested and not record.ended and is_due:
+    removes = course.pace.strategy == "Replace" and observed.others(requested.key)
+    if removes and course.target is requested and not record.ended and is_due:
         record = record.replace_pods(now, course.pace.why)
-    if course.canary is not None and (has_expired or not record.replacing):
+    if course.canary is not None and observed.count > 1 and (has_expired or not record.replacing):
         unschedulable = observed.unschedulable_pod(requested, observed.slots.get(placement.slot))
         if unschedulable and observed.has_surge_timed_out(unschedulable):
             record = record.replace_pods(now, unschedulable.message)
@@ -199,7 +196,8 @@ def _plan(observed: ObservedRollout, requested: Revision, placement: _Placement,
         slots = lone_slots(observed, updated_target, course.pace, course.slot, revisions=revisions, routed=model)
     target_state, is_rollback = observed.slots.get(course.slot), target is not requested
     phase, failure = phase_of(observed, target, record, target_state, is_rollback=is_rollback)
-    if phase is RolloutPhase.BLOCKED and (canary or is_freeing_capacity(observed, target, course.pace, slots)):
+    frees = (canary and record.replacing) or is_freeing_capacity(observed, target, course.pace, slots)
+    if phase is RolloutPhase.BLOCKED and frees:
         phase = RolloutPhase.PROGRESSING  # a pod was removed for the new one, which is then either scheduled or fails
     slot = observed.slots.get(placement.slot)
     return RolloutPlan(
@@ -236,10 +234,10 @@ def _is_canary(observed: ObservedRollout, requested: Revision, good: Revision | 
 def _is_unwritten(
     observed: ObservedRollout, requested: Revision, slot: Slot, *, revisions: Mapping[str, Revision], routed: str
 ) -> bool:
-    """Return whether the Deployment whose pods are reduced to free capacity was not written yet.
+    """Return whether the Deployment from which pods are removed to free capacity is not written yet.
 
-    This happens if the operator ended after it had written the rollout record. The time to wait for the freed capacity
-    then starts again, when that Deployment is written.
+    That is so if the operator ended between its writes of the rollout record and of the Deployment. The wait for the
+    freed capacity then begins again with the second write.
     """
     pace = surge_settings(observed, requested, slot)
     for allocation in lone_slots(observed, requested, pace, slot, revisions=revisions, routed=routed):
@@ -261,7 +259,7 @@ def _updated_record(
     """Return the requested revision's updated rollout record, and the canary's state if a canary continues."""
     slot, can_return = observed.slots.get(placement.slot), placement.rollback is not None
     record = _current_record(observed, requested, slot, can_return=can_return)
-    if observed.spec.rollout.strategy == "Surge":
+    if observed.spec.rollout.strategy == "Surge" or not observed.count:
         record = record.surge()
     canary: Advance | None = None
     if record.barred and can_return:
@@ -332,13 +330,13 @@ def _advance_canary(
 
 
 def _with_served_record(observed: ObservedRollout, revision: Revision, home: Slot) -> Revision:
-    """Return the revision, marked as served if all servers run it.
+    """Return the revision. Its rollout counts as succeeded if all servers run it, even if its record lacks that.
 
-    The rollout record may not show this yet if the spec changed while no operator was running. It may also be missing
+    The record lacks it if the spec changed before an operator had written it, for example during an upgrade, and
     after an upgrade from an operator version that keeps no records.
     """
     slot, record = observed.slots.get(home), RolloutRecord.of(revision)
-    if record.served or slot is None or slot.revision != revision.key or not slot.complete:
+    if record.result == RolloutResult.SERVED or slot is None or slot.revision != revision.key or not slot.complete:
         return revision
     return record.finish(observed.scope.now, home).on(revision) if observed.ready(revision.key) else revision
 
@@ -352,8 +350,8 @@ def _requeue_s(
         times.append(observed.scope.now + POLL_REQUEUE_S)
     if len(observed.slots) > 1:
         times += map(pods.lost_at, observed.scope.pods)  # a slot is kept for a pod that is being deleted
-    if (unschedulable := observed.unschedulable_pod(target, slot)) is not None:
-        times += [observed.surge_deadline(unschedulable), replacement_due(observed, target, record)]
+    if (waiting := observed.waiting_pod(target, slot)) is not None:
+        times += [observed.surge_deadline(waiting), replacement_due(observed, target, record)]
     if not observed.ready(target.key) and not record.ended:
         deadline, began, oldest = deadlines(observed, target, record)
         times += [at + deadline for at in (began, oldest) if at is not None]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from halcyon.api.conditions import Reason
 from halcyon.api.timestamps import epoch_seconds
+from halcyon.control.objects import pods
 from halcyon.control.objects.deployment_status import SlotState
 from halcyon.control.rollout.observed import LOAD_FAILURES, REPORTS_TIMEOUT_S, ObservedRollout, RevisionFailure, grace_s
 from halcyon.control.rollout.rollout_record import RolloutRecord
@@ -27,13 +28,12 @@ def detect_failure(
     too_few_others = sum(observed.ready(key) for key in observed.by_revision if key != requested.key) < observed.count
     if failure and failure.reason in LOAD_FAILURES and too_few_others:
         return failure
-    unschedulable = observed.unschedulable_pod(requested, slot)
-    replaced = record.replacing and observed.is_due(replacement_due(observed, requested, record))
-    if unschedulable is not None and (unwritten or not replaced):
-        return None
-    # The pod itself must have waited too: it may be new, if the Deployment controller was down when capacity was freed.
-    if unschedulable is not None and observed.has_surge_timed_out(unschedulable):
-        return RevisionFailure(Reason.UNSCHEDULABLE, unschedulable.message)
+    waiting, own_pods = observed.waiting_pod(requested, slot), observed.by_revision.get(requested.key, ())
+    if waiting is not None and (waiting.is_certain or all(map(pods.is_unschedulable, own_pods))):
+        # The pod itself must have waited too: it may be new, if the Deployment controller was down when capacity was freed.
+        has_waited = observed.has_surge_timed_out(waiting) and not unwritten
+        is_lost = has_waited and observed.is_due(replacement_due(observed, requested, record))
+        return RevisionFailure(Reason.UNSCHEDULABLE, waiting.message) if is_lost else None
     if is_overdue(observed, requested, record, slot):
         if record.reason:
             return RevisionFailure(Reason(record.reason), record.message)
@@ -48,13 +48,13 @@ def is_overdue(observed: ObservedRollout, requested: Revision, record: RolloutRe
     """Return whether the progress deadline has passed without a ready pod of the revision.
 
     It has passed in either of these cases:
-    - The revision's oldest pod was scheduled longer ago than the deadline. This is needed if the replicas were 0, because the
-      Deployment then hasn't seen the revision's pods.
+    - The revision's first pod was scheduled longer ago than the deadline; if none was scheduled, the first was created longer ago.
+      This case is needed after 0 replicas, because the Deployment then hasn't seen the revision's pods.
     - The Deployment reports an exceeded deadline, and the rollout began longer ago than the deadline. The second part is needed
       because right after a change of the template the Deployment's status may still be about the previous one. The
       Deployment's own clock restarts with each step.
 
-    Time counts in neither case while pods were unschedulable, or while others kept them from starting.
+    The deadline does not pass while others keep the pods from starting.
     """
     key = requested.key
     if slot is None or slot.revision != key or observed.ready(key) or observed.is_start_blocked(key, slot):

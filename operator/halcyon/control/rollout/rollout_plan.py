@@ -50,7 +50,7 @@ class RolloutPlan:
     model: str = ""
     """Name of the model to which requests are routed."""
     good: Revision | None = None
-    """Newest revision that was ever served, apart from the requested one; None if there is none."""
+    """Revision that was served last, apart from the requested one; None if no other one was ever served."""
     canary: Advance | None = None
     """State of the canary; None if no canary is in progress."""
     changed: tuple[Revision, ...] = ()

@@ -142,16 +142,16 @@ def _read(note: str) -> RolloutRecord:
     return RolloutRecord(**values)
 
 
-def last_good(revisions: Iterable[Revision], requested: Revision) -> Revision | None:
-    """Return the newest revision that was ever served, apart from the revision `requested`; None if there is none."""
-    served = [r for r in revisions if r.key != requested.key and RolloutRecord.of(r).served]
-    return max(served, key=lambda r: r.number, default=None)
+def last_served(revisions: Iterable[Revision]) -> Revision | None:
+    """Return the revision whose rollout was the last one to succeed; None if none of the revisions was ever served."""
+    served = [(record.served, r.number, r) for r in revisions if (record := RolloutRecord.of(r)).served]
+    return max(served, key=lambda entry: entry[:2])[2] if served else None
 
 
 def home_slot(revisions: Iterable[Revision]) -> Slot:
     """Return the home slot: the slot of the revision that was served last. Rollouts without a canary use it."""
-    served = [(record.served, r.number, record.slot) for r in revisions if (record := RolloutRecord.of(r)).served]
-    return Slot(max(served)[2] or SLOT_A) if served else SLOT_A
+    last = last_served(revisions)
+    return Slot(RolloutRecord.of(last).slot or SLOT_A) if last else SLOT_A
 
 
 def other_slot(slot: Slot) -> Slot:

@@ -47,10 +47,17 @@ def objection(scope: Scope, spec: Spec, requested: Revision) -> str:
 
 
 def with_allowed_replicas(scope: Scope, spec: Spec, requested: Revision) -> Spec:
-    """Return the spec. Set its replicas to 1 if they aren't allowed for a model that keeps state between requests."""
-    if spec.scaling is not None or not objection(scope, spec, requested):
+    """Return the spec, limited to 1 replica if a model that keeps state between requests may not have several.
+
+    As long as pods of a revision without state are ready, nothing is limited: the limit would remove them all at once.
+    """
+    stateful = {requested.key, *(r.key for r in scope.revisions if RolloutRecord.of(r).sequences)}
+    others = any(pods.is_ready(pod) and pods.revision(pod) not in stateful for pod in scope.pods)
+    if others or not objection(scope, spec, requested):
         return spec
-    return spec.model_copy(update={"replicas": 1})
+    if (scaling := spec.scaling) is not None:
+        scaling = scaling.model_copy(update={"min_replicas": min(scaling.min_replicas, 1), "max_replicas": 1})
+    return spec.model_copy(update={"replicas": min(spec.replicas, 1), "scaling": scaling})
 
 
 def _has_sequences(pod: Object) -> bool:

@@ -83,8 +83,8 @@ def canary_slots(
     """Return the allocation of the slots during a canary, whose pods are not in the home slot.
 
     For each ready pod of the canary, one pod in the home slot is removed. If a canary pod has been unschedulable for
-    surgeTimeout, one more is removed. If the spec returned to a canary, or the canary's steps were changed, the canary
-    may have more pods than its step allows. It keeps them until the pods in the home slot are ready.
+    surgeTimeout, one more is removed, unless it is the last one. If the spec returned to a canary, or the canary's steps
+    were changed, the canary may have more pods than its step allows. It keeps them until the home slot's pods are ready.
     """
     other = other_slot(home)
     ready = observed.ready(requested.key)
@@ -103,7 +103,7 @@ def canary_slots(
 
 
 def _remaining_state(observed: ObservedRollout, slot: Slot) -> SlotState | None:
-    """Return the desired state of a slot that is no longer needed. Return None if it has neither replicas nor pods.
+    """Return the state of the Deployment of a slot that is no longer needed; None without replicas and pods in the slot.
 
     Pods that have ended, or whose node is lost, don't count: their objects may stay for days.
     """
@@ -112,10 +112,7 @@ def _remaining_state(observed: ObservedRollout, slot: Slot) -> SlotState | None:
 
 
 def _kept_pods(observed: ObservedRollout, slot: Slot, state: SlotState, lacking: int) -> int:
-    """Return how many ready pods of a slot stay while the other slot still lacks `lacking` pods.
-
-    Unready pods never stay.
-    """
+    """Return how many pods of a slot stay while the other slot lacks `lacking` pods. Pods that aren't ready never stay."""
     return max(min(state.count, observed.ready_in(slot), lacking), 0)
 
 

@@ -63,9 +63,8 @@ def surge_settings(observed: ObservedRollout, target: Revision, target_slot: Slo
 
 
 def _serves_alone(observed: ObservedRollout, *, has_begun: bool) -> bool:
-    """Return whether the strategy Replace would remove the only serving pod.
+    """Return whether only one pod is ready, so that a removal by the strategy Replace would leave no serving pod.
 
-    It wouldn't if a replacement has begun and several pods are desired. The only ready pod is then one of several that
-    change their revision.
+    If several pods are desired and their replacement has begun, the result is False: their successors are starting.
     """
     return sum(observed.ready(key) for key in observed.by_revision) == 1 and not (has_begun and observed.count > 1)

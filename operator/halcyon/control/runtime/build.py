@@ -117,6 +117,7 @@ def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tra
         base.reports, reviews.agent, ReportedModels(base.caches), monotonic=clock.monotonic, registry=base.registry
     )
     base.caches.resources.listeners.append(lambda key, _, after: None if after is not None else collector.forget(*key))
+    base.caches.pods.listeners.append(base.reports.pod_changed)
     PodNotices(base.caches, collector.send)
     ports = ListeningPorts(base.registry)
     starts = StartTimes(base.caches, base.registry)

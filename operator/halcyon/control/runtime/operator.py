@@ -165,6 +165,8 @@ class Operator:
         await self.caches.wait_synced()
         # Agents receive the CA in their plan. Waiting for it saves a second write of every plan.
         await self._until(lambda: self.identity.certificates is not None, within_s=10.0)
+        # Without the caches of routes, statuses would report a cluster without the Gateway API.
+        await self._until(lambda: self.caches.routes.is_checked, within_s=10.0)
         await self._find_metrics_api()
         log.info("started as the leader", extra={"model_deployments": len(self.caches.resources.all_keys())})
         await self._load_memories(self.memories)
@@ -175,7 +177,8 @@ class Operator:
                 group.create_task(self.workers.run(self.settings.workers), name="workers")
                 group.create_task(self._every(CHECK_INTERVAL_S, self._check_metrics_api), name="metrics-api")
                 group.create_task(self._resync(), name="resync")
-                group.create_task(self.memories.run(lambda: set(self.caches.resources.all_keys())), name="memories")
+                live, restore = lambda: set(self.caches.resources.all_keys()), self.autoscaler.decider.restore
+                group.create_task(self.memories.run(live, restore), name="memories")
                 group.create_task(self.events.run(), name="events")
                 group.create_task(self.batches.run(), name="batches")
                 if self.queries is not None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from halcyon.control.reporting.dashboard_source import DashboardSettings
+from halcyon.control.runtime.option_values import by_name
 from halcyon.dashboard.authorization import Proxy
 from halcyon.dashboard.site import LINKED, Links
 from halcyon.kube.errors import SettingsError
@@ -87,7 +88,7 @@ def prometheus(arguments: argparse.Namespace) -> PrometheusSite | None:
             ca_file=_readable("--prometheus-ca-file", arguments.prometheus_ca_file) or _system_authorities(),
             gpu_matchers=arguments.prometheus_gpu_matchers,
             arrivals=arguments.prometheus_arrivals or arrival_history.ARRIVALS,
-            queries=dict(arguments.prometheus_query),
+            queries=by_name("--prometheus-query", arguments.prometheus_query),
         )
     except ValueError as error:
         raise SettingsError(f"--prometheus-url and the options that belong to it: {error}") from error

@@ -9,7 +9,7 @@ import argparse
 import ipaddress
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -19,7 +19,9 @@ from halcyon.api.policy.network import SiteNetwork
 from halcyon.api.policy.site_policy import SitePolicy
 from halcyon.api.spec.placement import Placement
 from halcyon.api.types import ApiModel, quantity
+from halcyon.kube.errors import SettingsError
 
+_Value = TypeVar("_Value")
 _Read = TypeVar("_Read", bound=ApiModel)
 """Type of the object to which the JSON value of an option is parsed."""
 _CPU = re.compile(r"[0-9]{1,4}(\.[0-9]{1,3})?|[0-9]{1,7}m")
@@ -93,25 +95,21 @@ def parse_product_price(text: str) -> tuple[str, float]:
 
 def parse_prefixes(text: str) -> tuple[str, ...]:
     """Parse a comma-separated list of prefixes of annotation keys from an option's value."""
-    prefixes = tuple(part.strip() for part in text.split(",") if part.strip())
-    for part in prefixes:
-        if not _PREFIX.fullmatch(part):
-            example = "service.beta.kubernetes.io/,external-dns.alpha.kubernetes.io/hostname"
-            raise argparse.ArgumentTypeError(
-                f"{part!r} is not a prefix of an annotation key with a domain; for example {example}"
-            )
-    return prefixes
+    example = "service.beta.kubernetes.io/,external-dns.alpha.kubernetes.io/hostname"
+    return _listed(text, _PREFIX, f"is not a prefix of an annotation key with a domain; for example {example}")
 
 
 def parse_keys(text: str) -> tuple[str, ...]:
     """Parse a comma-separated list of keys of labels or annotations. An entry with a slash is a prefix of keys."""
-    keys = tuple(part.strip() for part in text.split(",") if part.strip())
-    for part in keys:
-        if not _KEY.fullmatch(part):
-            raise argparse.ArgumentTypeError(
-                f"{part!r} is not a key, or a prefix with a slash; for example kueue.x-k8s.io/,cost-center"
-            )
-    return keys
+    return _listed(text, _KEY, "is not a key, or a prefix with a slash; for example kueue.x-k8s.io/,cost-center")
+
+
+def _listed(text: str, pattern: re.Pattern[str], problem: str) -> tuple[str, ...]:
+    entries = tuple(part.strip() for part in text.split(",") if part.strip())
+    for entry in entries:
+        if not pattern.fullmatch(entry):
+            raise argparse.ArgumentTypeError(f"{entry!r} {problem}")
+    return entries
 
 
 def parse_placement(text: str) -> Placement:
@@ -165,6 +163,14 @@ def parse_query(text: str) -> tuple[str, str]:
             f'\'{text}\' is not NAME=PROMQL; for example pending-jobs=sum(jobs{{namespace="$namespace",model="$name"}})'
         )
     return name, query
+
+
+def by_name(option: str, pairs: Sequence[tuple[str, _Value]]) -> dict[str, _Value]:
+    """Return the values of a repeatable option by name. Raise a SettingsError if a name is given twice."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise SettingsError(f"{option} is given twice for one of {', '.join(values)}; give each name once")
+    return values
 
 
 def parse_cluster(text: str) -> str:

@@ -341,7 +341,7 @@ def of(arguments: argparse.Namespace) -> OperatorSettings:
         SettingsError: options contradict each other, or the value of one is invalid.
     """
     values = {name: getattr(arguments, name) for name in OperatorSettings.__dataclass_fields__ if name in arguments}
-    prices = dict(arguments.gpu_prices)
+    prices = option_values.by_name("--gpu-price", arguments.gpu_prices)
     default = prices.pop("default", None)
     gpu_prices = Prices(arguments.currency, prices, default) if arguments.gpu_prices else None
     parsed = {

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from halcyon.api.conditions import Reason, Type
 from halcyon.api.stored import shape
 from halcyon.control.objects import pods, resource_quotas
 from halcyon.control.objects.child_names import every_child
@@ -19,7 +20,7 @@ from halcyon.control.state.gateway_routes import GatewayRoutes
 from halcyon.control.state.own_writes import OwnWrites
 from halcyon.control.state.ownership import belongs
 from halcyon.kube import kinds
-from halcyon.kube.client import FIELD_MANAGER, Kube, Object
+from halcyon.kube.client import Kube, Object
 from halcyon.kube.clock import SYSTEM_CLOCK, Clock
 from halcyon.kube.informers.informer import Informer, OnChange, drop_managed_fields
 from halcyon.kube.informers.malformed_objects import Malformed
@@ -29,15 +30,12 @@ from halcyon.render import names
 
 OURS = f"{names.MANAGER_LABEL}={names.MANAGER}"
 QUOTA_INDEX = "quota"
-"""Index value under which all ResourceQuotas are found, so that the quotas of a namespace can be looked up."""
-
-
+"""Index value of all ResourceQuotas, by which those of a namespace are looked up."""
 MALFORMED = "malformed"
-"""Key of an entry in a cached ModelDeployment that describes malformed fields. The entry has a sentence for each field
-that was dropped because of its type."""
-
-
+"""Key of an additional entry in a cached ModelDeployment: a sentence for each field that was dropped because its value
+has the wrong type."""
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_CONFLICT = (Type.AUTOSCALER_CONFLICT, Reason.EXTERNAL_WRITER)
 MAX_LOGGED_FIELDS = 20
 """Maximum number of sentences about malformed fields that are logged per object."""
 
@@ -47,10 +45,7 @@ def _ignore(_key: Key, _before: Object | None, _after: Object | None) -> None:
 
 
 def _pod_index(pod: Object) -> Iterable[str]:
-    """Yield the index value of a pod.
-
-    For a server pod it is the name of the owner, and for a balancer pod it is `balancer/NAME`.
-    """
+    """Yield the index value of a pod: the model's name for a server pod, and `balancer/NAME` for a balancer pod."""
     for owner in _owner_index(pod):
         yield owner if pods.is_server(pod) else f"balancer/{owner}"
 
@@ -177,11 +172,14 @@ class ClusterState:
         return desired if isinstance(desired, int) else None
 
     def unpublished_replicas(self, key: Key) -> int:
-        """Return spec.replicas if the operator has written a value that the status doesn't show yet, else 0."""
-        resource, replicas = self.resources.get(key) or {}, self.replicas(key)
-        published = ((resource.get("status") or {}).get("scaling") or {}).get("current")
-        is_ours = (resource.get("metadata") or {}).get("replicasWriter") == FIELD_MANAGER
-        return replicas if is_ours and published != replicas else 0
+        """Return spec.replicas if the status doesn't show this value yet, else 0."""
+        status, replicas = (self.resources.get(key) or {}).get("status") or {}, self.replicas(key)
+        return 0 if (status.get("scaling") or {}).get("current") == replicas else replicas
+
+    def published_conflict(self, key: Key) -> str:
+        """Return the message in the status about another writer of the replicas; empty if the status has none."""
+        conditions = ((self.resources.get(key) or {}).get("status") or {}).get("conditions") or ()
+        return next((str(c.get("message")) for c in conditions if (c.get("type"), c.get("reason")) == _CONFLICT), "")
 
     def wrote(self, owner: Key, kind: Kind, obj: Object) -> None:
         """Record a write by the operator. No decision on `owner` is made before the cache shows the write."""
@@ -196,10 +194,7 @@ class ClusterState:
         return self.own_writes.version(key, kinds.MODEL_DEPLOYMENT, key)
 
     def children_of(self, key: Key) -> dict[tuple[Kind, str], Object]:
-        """Return the cached objects that have the name of a child of this ModelDeployment, by kind and name.
-
-        Their owner may be another object.
-        """
+        """Return the cached objects, of any owner, that have the name of a child of this ModelDeployment."""
         return {
             (kind, name): child
             for kind, name in every_child(key.name)
@@ -247,10 +242,7 @@ class ClusterState:
         )
 
     def _source_informer(self, kind: Kind, name: str, *, project: Callable[[Object], Object] | None = None) -> Informer:
-        """Return an informer for a kind of object that can be a model's source.
-
-        Without `project`, it fetches and keeps only metadata.
-        """
+        """Return an informer for a kind of model source. Without `project`, it fetches and keeps only metadata."""
 
         def changed(key: Key, _before: Object | None, _after: Object | None) -> None:
             for resource in self.resources.find(key.namespace, f"{name}/{key.name}"):
@@ -271,7 +263,7 @@ class ClusterState:
             self.malformed.note(kinds.MODEL_DEPLOYMENT.kind, key, "fields", "; ".join(malformed[:MAX_LOGGED_FIELDS]))
         else:
             self.malformed.clear(kinds.MODEL_DEPLOYMENT.kind, key, "fields")
-        # React to the status too: a delayed status write by the operator may overwrite a newer one.
+        # Reconcile after a change of the status too: a late write by the operator may have overwritten a newer status.
         if before is None or after is None or _requested_state(before) != _requested_state(after):
             self.enqueue(key)
 
@@ -306,16 +298,14 @@ def unready_reason(*candidates: Object | None) -> str:
 
 
 def _project_resource(resource: Object) -> Object:
-    """Return a ModelDeployment without managedFields and malformed fields, as the cache keeps it.
+    """Return a ModelDeployment as the cache keeps it.
 
-    The annotation of `kubectl apply`, which contains the whole object again, is left out as well.
-
-    Two things are added: the last writer of spec.replicas, from managedFields, and a sentence about each malformed
-    field.
+    It lacks malformed fields, managedFields, and the annotation of `kubectl apply`, which repeats the whole object. Two
+    things are added: the last writer of spec.replicas in managedFields, and a sentence about each malformed field.
     """
     fields, malformed = shape.fitted(resource)
     meta = dict(fields["metadata"])
-    meta["replicasWriter"] = _writer_of_replicas(meta.pop("managedFields", ()))
+    meta["replicasWriter"], meta["replicasWrittenAt"] = _writer_of_replicas(meta.pop("managedFields", ()))
     if _LAST_APPLIED in (annotations := meta.get("annotations") or {}):
         meta["annotations"] = {name: text for name, text in annotations.items() if name != _LAST_APPLIED}
     projected = fields | {"metadata": meta}
@@ -325,17 +315,17 @@ def _project_resource(resource: Object) -> Object:
 def _project_route(route: Object) -> Object:
     """Return a Gateway API route without its field managedFields.
 
-    A route that can't be read raises an error here, when it enters the cache, and not in a reconcile. Such a route may
-    be of another version of the Gateway API.
+    A route that can't be read, for example of another version of the API, raises an error now and not in a reconcile.
     """
     route_conflicts.shared_requests(route, route)
     return drop_managed_fields(route)
 
 
-def _writer_of_replicas(entries: Iterable[Mapping[str, Any]]) -> str:
-    """Return the field manager that set spec.replicas last; empty if none has set it."""
+def _writer_of_replicas(entries: Iterable[Mapping[str, Any]]) -> tuple[str, str]:
+    """Return the field manager that last set spec.replicas, and the time in RFC 3339; both empty if none has set it."""
     owners = [e for e in entries if "f:replicas" in ((e.get("fieldsV1") or {}).get("f:spec") or {})]
-    return str(max(owners, key=lambda e: str(e.get("time") or ""))["manager"]) if owners else ""
+    newest = max(owners, key=lambda e: str(e.get("time") or ""), default={})
+    return str(newest.get("manager") or ""), str(newest.get("time") or "")
 
 
 def _requested_state(resource: Object) -> tuple[Any, ...]:

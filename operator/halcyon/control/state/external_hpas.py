@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from halcyon.api.types import GROUP
 from halcyon.control.state.ownership import belongs
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
@@ -17,12 +18,14 @@ _DEPLOYMENT = "deployment/"
 def scale_targets(hpa: Object) -> Iterable[str]:
     """Yield the index value of an HPA.
 
-    It is the name of the ModelDeployment that the HPA scales, or `deployment/NAME` for a Deployment.
+    It is the name of the ModelDeployment that the HPA scales, or `deployment/NAME` for a Deployment. An HPA of another
+    API group's kind has none, whatever its name.
     """
     target = hpa["spec"]["scaleTargetRef"]
-    if target.get("kind") == kinds.MODEL_DEPLOYMENT.kind:
+    group = str(target.get("apiVersion") or "").partition("/")[0]
+    if target.get("kind") == kinds.MODEL_DEPLOYMENT.kind and group in {"", GROUP}:
         yield target["name"]
-    elif target.get("kind") == kinds.DEPLOYMENT.kind:
+    elif target.get("kind") == kinds.DEPLOYMENT.kind and group in {"", "apps", "extensions"}:
         yield f"{_DEPLOYMENT}{target['name']}"
 
 
@@ -42,10 +45,7 @@ def hpas_of_deployment(hpas: Informer, namespace: str, name: str) -> list[Object
 
 
 def hpa_name(hpa: Object) -> str:
-    """Return a description of an HPA for messages.
-
-    It has the HPA's kind and name, and its controlling owner, such as a KEDA ScaledObject.
-    """
+    """Return an HPA's kind, name and controlling owner, such as a KEDA ScaledObject, for messages."""
     owners = hpa["metadata"].get("ownerReferences") or ()
     creator = next((f" of {o['kind']} {o['name']}" for o in owners if o.get("controller")), "")
     return f"HorizontalPodAutoscaler {hpa['metadata']['name']}{creator}"

@@ -1,4 +1,4 @@
-"""Caches of Gateway API routes (HTTPRoute, GRPCRoute). They start as soon as the cluster has these kinds."""
+"""Caches of Gateway API routes (HTTPRoute, GRPCRoute), which start as soon as the cluster has these kinds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from halcyon.control.state import route_conflicts
@@ -29,6 +29,8 @@ class GatewayRoutes:
     """Function that is called once, when the caches of routes have been filled."""
     enqueue: Callable[[Key], None]
     """Function that is called with the key of each ModelDeployment whose route conflicts may have changed."""
+    is_checked: bool = field(default=False, init=False)
+    """Whether it is known if the cluster has routes: it lacks their kinds, or their caches have been filled."""
 
     def __post_init__(self) -> None:
         """Subscribe to changes of routes in every informer."""
@@ -50,7 +52,7 @@ class GatewayRoutes:
 
     async def run(self) -> None:
         """Wait until the API server has the kinds of the routes, then keep the caches up to date until cancelled."""
-        while not all([await i.is_served() for i in self.informers.values()]):  # noqa: ASYNC110  # no event says that a kind is new
+        while not await self._are_served():  # noqa: ASYNC110  # no event says that a kind is new
             await asyncio.sleep(DISCOVERY_INTERVAL_S)
         log.info("the cluster has the Gateway API")
         async with asyncio.TaskGroup() as group:
@@ -58,7 +60,13 @@ class GatewayRoutes:
                 group.create_task(informer.run(), name=f"informer-{informer.kind.plural}")
             for informer in self.informers.values():
                 await informer.synced.wait()
+            self.is_checked = True
             self.on_synced()
+
+    async def _are_served(self) -> bool:
+        served = [await informer.is_served() for informer in self.informers.values()]
+        self.is_checked |= False in served
+        return all(served)
 
     def _changed(self, kind: Kind, key: Key, before: Object | None, after: Object | None) -> None:
         for gateway in route_conflicts.gateways(before) if before else ():

@@ -28,16 +28,16 @@ def servers(caches: ClusterState, key: Key) -> Object | None:
 
 
 def server_versions(caches: ClusterState, key: Key) -> tuple[Any, ...]:
-    """Return the resourceVersions of a model's server Deployments, one for each slot; None for one that doesn't exist.
+    """Return the resourceVersion of a model's server Deployment in each slot; None where there is no Deployment.
 
-    As long as they are the same, `servers` returns an equal object. They are cheaper to look up.
+    As long as they are the same, `servers` returns an equal object, and they are cheaper to look up.
     """
     deployments = caches.children[kinds.DEPLOYMENT]
     return tuple(deployments.version(Key(key.namespace, names.server(key.name, slot))) for slot in names.SLOTS)
 
 
 def held_gpus(caches: ClusterState, key: Key) -> int:
-    """Return the number of GPUs that a model's existing server Deployments request. The spec is ignored."""
+    """Return the number of GPUs that a model's existing server Deployments request, regardless of its spec."""
     return sum(_gpus(deployment) * _replicas(deployment) for deployment in _server_deployments(caches, key))
 
 

@@ -46,9 +46,9 @@ class MeasuredCapacities:
         self._deployments = self.caches.children[kinds.DEPLOYMENT]
 
     def of(self, key: Key, spec: Spec) -> Measured:
-        """Return the capacity that `halcyon bench` has measured for a model, if it applies to the current revision.
+        """Return the capacity that `halcyon bench` has measured for a model, if it applies to the revision that serves.
 
-        The same object is returned as long as nothing has changed.
+        The result is the same object until the capacity changes.
         """
         changes, cached = (self._config_maps.changes, self._deployments.changes), self._cached.get(key)
         if cached is not None and cached.spec is spec and cached.changes == changes:

@@ -1,7 +1,7 @@
-"""Check of two features of the cluster, which decide whether an HPA can scale a model.
+"""Check of two properties of the cluster, which decide whether an HPA can scale a model.
 
-The first is the server behind the API external.metrics.k8s.io, which must be this operator. The second is the field
-`tolerance` of HPAs, which older API servers drop.
+The server behind the API external.metrics.k8s.io must be this operator, and the API server must keep the field
+`tolerance` of HPAs, which older ones drop.
 """
 
 from __future__ import annotations
@@ -65,10 +65,9 @@ class MetricsApiCheck:
         return self._is_server_known and self._is_tolerance_known
 
     async def run_once(self) -> bool:
-        """Check the features again, and return whether the result has changed.
+        """Check again, and return whether the result has changed, so that all models must be reconciled.
 
-        If it has, every model with `spec.scaling` must be reconciled. While the API server can't be reached, the last
-        result stays.
+        While the API server can't be reached, the last result stays.
         """
         server = api_service.NAMESPACED if self._watched else await self._find_server()
         if self._tolerance is None:
@@ -88,10 +87,7 @@ class MetricsApiCheck:
         return True
 
     async def _find_server(self) -> ExternalMetricsApi | None:
-        """Return the server of the metrics API; None if it can't be read now, so that the last result stays.
-
-        Otherwise each model would lose its HPA because of one failed request.
-        """
+        """Return the server of the metrics API; None if it can't be read now, so that no model loses its HPA."""
         try:
             server = await api_service.find_server(self._client, namespace=self._namespace, service=self._service)
         except (errors.ApiError, errors.Unreachable) as error:

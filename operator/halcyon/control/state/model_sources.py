@@ -30,10 +30,7 @@ class ModelSources:
     """
 
     def __init__(self, client: Kube, caches: ClusterState, clock: Clock) -> None:
-        """Subscribe to changes of ModelDeployments.
-
-        They are needed to drop the contents of ConfigMaps that no ModelDeployment uses any more.
-        """
+        """Subscribe to changes of ModelDeployments, to drop the content of ConfigMaps that none of them uses any more."""
         self._client, self._caches = client, caches
         self._image_volumes = PodFieldSupport(client, IMAGE_VOLUMES, clock)
         self._claims = PodFieldSupport(client, RESOURCE_CLAIMS, clock)
@@ -42,9 +39,7 @@ class ModelSources:
         caches.resources.listeners.append(self._resource_changed)
 
     async def state(self, namespace: str, resource: Object) -> SourceState:
-        """Return the state of a ModelDeployment's source.
-
-        The state includes a sentence if the cluster lacks a feature that the pods need.
+        """Return the state of a ModelDeployment's source, and whether the cluster lacks a feature that the pods need.
 
         Raises:
             ApiError, Unreachable: the content of a ConfigMap could not be fetched.

@@ -13,15 +13,11 @@ from halcyon.kube.informers.informer import Informer
 from halcyon.kube.kinds import Key, Kind
 
 READ_YOUR_WRITES_TIMEOUT_S = 5.0
-"""Maximum time to wait until a cache shows the operator's own write, in seconds. After that, the cache is used as it
-is."""
+"""Maximum seconds to wait until a cache shows the operator's own write. After that, decisions use the cache as it is."""
 
 
 class OwnWrites:
-    """The operator's latest write to each object, by ModelDeployment.
-
-    A write is removed as soon as the object's cache shows it.
-    """
+    """The operator's latest write to each object that the object's cache doesn't show yet, by ModelDeployment."""
 
     def __init__(self, cache_of: Callable[[Kind], Informer], clock: Clock) -> None:
         """Initialize without any writes. `cache_of` returns the cache of a kind."""

@@ -1,14 +1,11 @@
 """Detection of newer fields of pods that this cluster doesn't support.
 
 A field is checked by a dry run once a model uses it, because versions and feature gates of clusters differ.
-
-Older API servers drop these fields: image volumes before Kubernetes 1.35, and resource claims before 1.34. They then
-reject an image volume, because it has no source.
 """
 
 # | field | by default from | an older API server |
 # | --- | --- | --- |
-# | image volumes | Kubernetes 1.35 (KEP-4639) | drops it, and then rejects a volume without a source |
+# | image volumes | Kubernetes 1.35 (KEP-4639) | drops it, and then rejects the volume, which has no source left |
 # | resource claims | Kubernetes 1.34 (KEP-4381) | drops it |
 
 from __future__ import annotations
@@ -27,7 +24,9 @@ log = logging.getLogger(__name__)
 RECHECK_INTERVAL_S = 60.0
 """Minimum time between two checks while support is missing or unknown, in seconds. The check is repeated because API
 servers may be upgraded while operators run."""
-_UNPROCESSABLE = 422
+_DROPPED_VOLUME = "spec.template.spec.volumes[0]: Required value"
+"""Part of the message with which an API server rejects the probe after it has dropped the volume's source. An admission
+policy that rejects the probe for another reason proves nothing, although it has the same HTTP status."""
 
 
 @dataclass(frozen=True)
@@ -70,10 +69,9 @@ class PodFieldSupport:
     _checked_at: float | None = field(default=None, init=False)
 
     async def lacking(self, namespace: str) -> str:
-        """Return a sentence if the cluster doesn't support the field.
+        """Return a sentence if the cluster doesn't support the field; empty if it does, or if that is unknown.
 
-        The result is empty if the field is supported, or if that is unknown. In the latter case, the pods' status shows
-        the problem.
+        If the field is unsupported although that is unknown, the pods' status shows the problem.
         """
         now = self.clock.monotonic()
         if self._checked_at is None or (not self._is_supported and now - self._checked_at >= RECHECK_INTERVAL_S):
@@ -86,7 +84,7 @@ class PodFieldSupport:
             probe = _probe(namespace, self.pod_field.pod)
             created = await self.client.create(DEPLOYMENT, probe, namespace=namespace, dry_run=True)
         except (errors.ApiError, errors.Unreachable) as error:
-            if isinstance(error, errors.Refused) and error.status == _UNPROCESSABLE:
+            if isinstance(error, errors.Refused) and _DROPPED_VOLUME in str(error):
                 return False
             log.warning("cannot find out whether the cluster supports what a pod needs", extra={"error": str(error)})
             return None

@@ -28,11 +28,10 @@ class SourceState:
     missing: str = ""
     """Sentence about the object or key that is missing; empty if the source exists."""
     exclusive: Mapping[str, str] = field(default_factory=dict)
-    """Access modes of the PersistentVolumeClaim that is the source, by its name; empty unless its volume can be
-    attached to only one node at a time."""
+    """Name of the source's PersistentVolumeClaim with its access modes, if only one node at a time can attach its
+    volume; otherwise empty."""
     lacking: str = ""
-    """Sentence about a feature that the source or a ResourceClaim needs but the cluster lacks; empty if the cluster has
-    it."""
+    """Sentence about a feature of the cluster that the source or a ResourceClaim needs; empty if the cluster has it."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +74,7 @@ class PublishedScaling:
     external_writer: str = ""
     """Sentence about an external writer of the replicas; empty if there is none."""
     settling: bool = False
-    """Whether this process started recently and has no report on the model yet. If so, the status keeps its previous
-    values."""
+    """Whether the decision loop started recently and the load is unknown. If so, the status keeps its last values."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +133,7 @@ class Scope:
     balancers: int = 0
     """Number of balancer pods, including those that are being deleted."""
     balancer_failure: str = ""
-    """Sentence with the reason why a balancer pod isn't ready; empty if there is none."""
+    """Sentence that says why a balancer pod isn't ready; empty if no balancer pod has failed."""
     source: SourceState = SourceState()
     """Current state of the source to which the current spec refers."""
     signals: Signals | None = None
@@ -156,23 +154,19 @@ class Scope:
     """Result of the model's canary; None if there is no canary, or if no request has been measured yet."""
     costs: PublishedCosts = PublishedCosts()
     advice: AdviceSelection | None = None
-    """Advice that is selected for the model. If the value is None, none has been selected yet, and the status keeps its
-    previous advice."""
+    """Advice that is selected for the model. None before the first selection: the status then keeps its last advice."""
     accepted: Spec | None = None
     """Last accepted spec; None if this process has not read one with a valid digest."""
     now: float = 0.0
     """Time at which the scope was built, in seconds since the epoch."""
     lower_class: LowerClass | None = None
-    """How much capacity the balancers give to batch inference. If the value is None, it isn't known yet, and the plan
-    keeps its previous value."""
+    """How much capacity the balancers give to batch inference. None if unknown: the plan then keeps its last value."""
     gpus: Gpus = Gpus()
-    """Numbers of GPUs that are reserved in the namespace. All are zero if the site doesn't limit the GPUs of a
-    namespace."""
+    """Numbers of GPUs that are reserved in the namespace; all zero if the site has no limit of GPUs per namespace."""
     rejected_write: str = ""
     """Message with which the API server rejected a write in the last reconcile; empty if it rejected none."""
     failing: str = ""
-    """Message of the last failed write if several reconciles in a row have failed because of writes that may succeed
-    later; otherwise empty."""
+    """Message of the last failed write if writes have failed in several reconciles in a row; otherwise empty."""
 
     @property
     def meta(self) -> Mapping[str, Any]:
@@ -197,6 +191,6 @@ class Scope:
 
     @property
     def status(self) -> Mapping[str, Any]:
-        """Status that was last written. It is used to find changes, and not as an input of decisions."""
+        """Status in the cache, to which the new one is compared. Decisions don't depend on it."""
         status: Mapping[str, Any] = self.resource.get("status") or {}
         return status

@@ -16,10 +16,7 @@ def dead_backend(scope: Scope) -> str:
 
 
 def requests_failing(scope: Scope) -> Condition | None:
-    """Return the condition RequestsFailing.
-
-    Return None if there is no pod in which all requests fail without a proof that its backend is dead.
-    """
+    """Return the condition RequestsFailing; None if no pod fails all requests while its backend may be alive."""
     live = {pod["metadata"]["name"] for pod in scope.pods if pods.is_live(pod)}
     failures = scope.signals.failing if scope.signals else {}
     failing = {name: text for name, text in failures.items() if name in live}

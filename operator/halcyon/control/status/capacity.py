@@ -9,11 +9,12 @@ from typing import Any
 
 from halcyon.api.conditions import Condition, Reason, Type
 from halcyon.api.spec import Spec
-from halcyon.api.timestamps import rfc3339
+from halcyon.api.timestamps import epoch_seconds, rfc3339
 from halcyon.control.desired.plan import ReconcilePlan
 from halcyon.control.objects.actuator import Actuator
 from halcyon.control.state.scope import Measured, Scope
 from halcyon.control.status.scaling import previous_condition, published_decision
+from halcyon.scaling.figures import figure
 from halcyon.scaling.planner import capacity_source
 from halcyon.scaling.planner.answer_evidence import MEASURED
 from halcyon.scaling.planner.capacity_source import CapacitySource
@@ -56,7 +57,8 @@ def make(scope: Scope, plan: ReconcilePlan) -> dict[str, Any] | None:
     if capacity is not None and capacity.rps is not None:
         document = measured.document if capacity.name == MEASURED else None
         if document is not None:
-            fields["observedAt"] = document.measured_at
+            # The schema accepts fewer forms of a time than the document.
+            fields["observedAt"] = rfc3339(epoch_seconds(document.measured_at) or 0.0)
         elif decision is not None:
             fields["observedAt"] = rfc3339(decision.at)
         product = measured.served.gpu_product or (document.gpu_product if document is not None else "")
@@ -82,12 +84,12 @@ def _figures(capacity: CapacitySource, measured: Measured) -> dict[str, Any]:
     fields: dict[str, Any] = {"source": capacity.name, "why": capacity.why[:_TEXT]}
     for name, value in (("requestsPerSecond", capacity.rps), ("sustainedRequestsPerSecond", capacity.sustained_rps)):
         if value is not None:
-            fields[name] = _rounded(value)
+            fields[name] = figure(value)
     lines = []
-    instances, replica = measured.served.instances, capacity.replica
-    if capacity.line is not None and replica is not None and capacity.objectives is not None:
-        size = capacity.objectives.max_batch
-        lines = [_line(instances, 1000 * capacity.line.t0_s, 1000 * capacity.line.row_s, size)]
+    aims, replica = capacity.objectives, capacity.replica
+    instances = measured.served.instances if aims is None else aims.instances
+    if capacity.line is not None and replica is not None and aims is not None:
+        lines = [_line(instances, 1000 * capacity.line.t0_s, 1000 * capacity.line.row_s, aims.max_batch)]
     elif replica is not None:
         fields["requestsAtOnce"] = replica.instances
     for line in () if measured.document is None else measured.document.lines:
@@ -103,11 +105,7 @@ def _figures(capacity: CapacitySource, measured: Measured) -> dict[str, Any]:
 def _line(instances: int, constant_ms: float, per_row_ms: float, largest: int) -> dict[str, Any]:
     return {
         "instances": instances,
-        "constantMilliseconds": _rounded(constant_ms),
-        "perRowMilliseconds": _rounded(per_row_ms),
+        "constantMilliseconds": figure(constant_ms),
+        "perRowMilliseconds": figure(per_row_ms),
         "maxBatchSize": largest,
     }
-
-
-def _rounded(value: float) -> str:
-    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"

@@ -1,8 +1,7 @@
 """The field `status.coldStart`: the duration of the last start of a server pod, in total and by part. Pure.
 
 Kubernetes reports whole seconds. Pulling includes mounting the volumes. Loading includes pulling the Triton image if
-the node doesn't have it yet. A restart of a pod's container, and a pod that becomes ready again, don't count as a
-start.
+the node doesn't have it yet. The restart of a container is no start.
 """
 
 # | part       | from                                 | to                              |
@@ -40,24 +39,23 @@ class ColdStart:
 def make(scope: Scope, *, longest_s: float) -> dict[str, Any] | None:
     """Return the value of `status.coldStart`: the published one, or that of a later start; None if no start is known.
 
-    `longest_s` is the time within which a pod must become ready. A pod that seems to have taken longer was ready
-    before, so its time doesn't count as that of a start.
+    Pods that have become ready again aren't counted if they can be recognised. These are the pod of the published
+    start, and pods that seem to have taken longer than `longest_s`, within which a pod must become ready.
     """
-    published = scope.status.get("coldStart")
+    published = scope.status.get("coldStart") or {}
     starts = [s for s in map(start, scope.pods) if s is not None and s.total_s <= longest_s]
-    last = max(starts, key=lambda s: (s.ready_at, s.pod), default=None)
-    published_at = epoch_seconds(str((published or {}).get("readyAt") or ""))
+    # A later time of the published pod is that at which it became ready again.
+    others = (s for s in starts if s.pod != published.get("pod"))
+    last = max(others, key=lambda s: (s.ready_at, s.pod), default=None)
+    published_at = epoch_seconds(published.get("readyAt"))
     if last is None or (published_at is not None and last.ready_at <= published_at):
-        return published
+        return published or None
     fields: dict[str, Any] = {"pod": last.pod, "readyAt": rfc3339(last.ready_at), "seconds": last.total_s}
     return fields | {f"{name}Seconds": value for name, value in last.parts}
 
 
 def start(pod: Object) -> ColdStart | None:
-    """Return the start of a ready pod.
-
-    Return None if the pod isn't ready, or if a container restart has overwritten the times.
-    """
+    """Return the start of a pod; None if it isn't ready, or if the restart of a container has overwritten the times."""
     statuses = (*pod["status"]["initContainerStatuses"], *pod["status"]["containerStatuses"])
     times = pod_times(pod, names.FETCHER)
     created, ready = times.created_at, times.ready_at

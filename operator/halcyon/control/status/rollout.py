@@ -114,7 +114,7 @@ def _remedy(plan: ReconcilePlan, rollout: RolloutPlan) -> str:
             "Add nodes, lower the replicas of a model, or raise the quota"
         )
     count = defaults.bounded_replicas(spec)
-    kept_pods = "the only serving pod" if spec.rollout.strategy == "Auto" else f"all {count} old pods"
+    kept_pods = "the only serving pod" if count == 1 or spec.rollout.strategy == "Auto" else f"all {count} old pods"
     return (
         f"spec.rollout.strategy is {spec.rollout.strategy}, which keeps {kept_pods} until the new "
         "revision is ready. Add capacity, or set spec.rollout.strategy: Replace"

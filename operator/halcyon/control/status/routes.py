@@ -82,10 +82,7 @@ def _kinds(gateway: Gateway) -> list[Kind]:
 
 
 def _result(scope: Scope, kind: Kind, gateway: Gateway) -> tuple[bool | None, str]:
-    """Return whether the Gateway has accepted the route, and a text about it.
-
-    The first value is None if the Gateway has not reported yet.
-    """
+    """Return whether the Gateway has accepted the route (None: it has not reported yet), and a text about it."""
     route = own(scope, kind, scope.key.name)
     if route is None:
         return None, f"{kind.kind} {scope.key.name} has not been created yet"
@@ -105,10 +102,7 @@ def _result(scope: Scope, kind: Kind, gateway: Gateway) -> tuple[bool | None, st
 
 
 def _newest(parent: Object, route: Object) -> dict[str, dict[str, Any]]:
-    """Return the conditions of one of a route's parents, by type.
-
-    Those for an earlier generation of the route are left out.
-    """
+    """Return the conditions of one of a route's parents by type, without those for an earlier generation."""
     generation = int(route["metadata"].get("generation") or 0)
     conditions = parent.get("conditions") or ()
     return {str(c.get("type")): c for c in conditions if int(c.get("observedGeneration") or generation) >= generation}

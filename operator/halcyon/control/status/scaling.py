@@ -20,6 +20,7 @@ from halcyon.control.objects.actuator import Actuator
 from halcyon.control.state.ownership import child_condition, own
 from halcyon.control.state.scope import Scope
 from halcyon.kube import kinds
+from halcyon.scaling.figures import figure
 from halcyon.scaling.policy.decision import Change, Decision, Signal, counted
 
 _LONG = 1024
@@ -150,7 +151,7 @@ def ignored(scope: Scope, plan: ReconcilePlan) -> Condition | None:
 def make(scope: Scope, plan: ReconcilePlan) -> dict[str, Any]:
     """Return the value of `status.scaling` for a model that Halcyon scales, through an HPA or directly.
 
-    While a new process has no data, the decision of the previous one stays.
+    While a new process has no data yet, the last process's decision is kept.
     """
     spec, decision = plan.spec, published_decision(scope)
     scaling: dict[str, Any] = {
@@ -214,9 +215,9 @@ _HPA_LIMITS = {
     "ScaleUpStabilized": "stabilisation",
     "ScaleDownStabilized": "stabilisation",
 }
-"""Name of a limit in `status.scaling.limitedBy`. The key is the reason of an HPA's condition ScalingLimited or
-AbleToScale."""
+"""Name of the limit in `status.scaling.limitedBy`, by the reason of an HPA's condition ScalingLimited or AbleToScale."""
 _HPA_UNREMARKABLE = {"ReadyForNewScale", "SucceededRescale", "SucceededGetScale"}
+"""Reasons of AbleToScale that aren't shown, because the HPA's decision needs no explanation then."""
 
 
 def _hpa_decision(scope: Scope, decision: Decision | None) -> dict[str, Any]:
@@ -242,7 +243,7 @@ def _hpa_decision(scope: Scope, decision: Decision | None) -> dict[str, Any]:
 def _signal(signal: Signal) -> dict[str, Any]:
     fields: dict[str, Any] = {"name": signal.name, "source": signal.source}
     if signal.target is not None:
-        fields["target"] = f"{signal.target:g}"
+        fields["target"] = figure(signal.target, 6)
     if signal.value is not None:
         fields["value"] = f"{signal.value:.1f}" if signal.value < 100 else f"{signal.value:.0f}"
     if signal.proposal is not None:

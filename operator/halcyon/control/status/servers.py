@@ -22,7 +22,8 @@ from halcyon.render import names
 from halcyon.render.names import SLOT_A, Slot
 
 _FAILED_FOR_S = 600.0
-"""Time from the creation of a pod that the kubelet rejected or evicted, for which it explains missing servers, in seconds."""
+"""Seconds after its creation for which a pod that the kubelet rejected or evicted is named as the reason for missing
+servers."""
 
 
 def target_pods(scope: Scope, plan: ReconcilePlan) -> list[Object]:
@@ -62,10 +63,7 @@ def model_loaded(scope: Scope, plan: ReconcilePlan) -> Condition:
 
 
 def load_error(scope: Scope, plan: ReconcilePlan) -> str | None:
-    """Return the error with which Triton failed to load the model; None if there is none.
-
-    It is the error of the first live pod that reports one.
-    """
+    """Return Triton's error in the first live pod that could not load the model; None if there is none."""
     errors = scope.signals.load_errors if scope.signals else {}
     pod_names = sorted(p["metadata"]["name"] for p in target_pods(scope, plan) if pods.is_live(p))
     return next((errors[name] for name in pod_names if name in errors), None)
@@ -126,10 +124,10 @@ def _replica_failure(scope: Scope, plan: ReconcilePlan) -> str:
 
 
 def _failed_pod(scope: Scope) -> str:
-    """Return why the newest pod that has failed was created in vain; empty if no pod has failed lately.
+    """Return why the newest failed pod has failed, and how many have; empty if no pod has failed lately.
 
-    The kubelet rejects a pod that its node has no device for, and the ReplicaSet then creates another one, without an end.
-    Each of them is only pending for a moment, so no live pod shows the reason.
+    If a node lacks a device for a pod, its kubelet rejects the pod, and the ReplicaSet creates the next one, again and
+    again. Each is pending only for a moment, so no live pod shows the reason.
     """
     failed = [
         (at, pod["metadata"]["name"], stage)

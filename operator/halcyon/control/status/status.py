@@ -1,7 +1,7 @@
 """The status of a ModelDeployment, computed from scratch in every reconcile. Pure.
 
-Each condition has one function. Its truth table is above the function. If something is unknown, the condition is
-Unknown. Out of scope: scaling, rollouts, routes, cold starts and costs. Each has its own module in this package.
+Each condition has one function, with its truth table above it. A condition about something unknown is Unknown. Out of
+scope: scaling, rollouts, routes, cold starts and costs, each of which has its own module in this package.
 """
 
 from __future__ import annotations
@@ -220,10 +220,9 @@ def _reconciling(scope: Scope, plan: ReconcilePlan, served: Condition, balancer:
 
 
 def _current(scope: Scope, plan: ReconcilePlan) -> str | None:
-    """Return the key of the current revision, which is the one that is fully rolled out.
+    """Return the key of the current revision, which is the last one that was fully rolled out.
 
-    During a rollout it is the current revision in the published status, if that still has a ready pod. Return None if
-    there is no such revision.
+    During a rollout, it is the one in the published status, if that still has a ready pod; else the result is None.
     """
     deployment = own(scope, kinds.DEPLOYMENT, names.server(scope.key.name, servers.home_slot(plan)))
     if deployment is None or plan.target is None:

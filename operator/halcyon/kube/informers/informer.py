@@ -151,19 +151,19 @@ class Informer:
         cached = self.version(key)
         return cached is not None and int(cached) >= version
 
-    async def is_served(self) -> bool:
-        """Return whether the API server has the kind. A namespace in which the list fails proves nothing."""
-        is_served = False
+    async def is_served(self) -> bool | None:
+        """Return whether the API server has the kind and lets this client list it in a namespace; None if it is too busy."""
+        served: set[bool | None] = set()
         for namespace in self._scopes:
             try:
                 await self.client.list(self.kind, namespace=namespace, selector=self.selector, metadata_only=True)
+                served.add(True)
             except errors.NotFound:
                 return False
             except (errors.ApiError, errors.Unreachable) as error:
+                served.add(False if isinstance(error, errors.Refused) else None)
                 log.warning("cannot check for a kind", extra={"kind": self.kind.plural, "error": str(error)})
-            else:
-                is_served = True
-        return is_served
+        return True if True in served else None if None in served else False
 
     async def run(self) -> None:
         """List and watch the objects until the task is cancelled."""

@@ -36,8 +36,6 @@ _MAX_LOG = 690.0
 _OWN_WINDOWS = 10.0
 """Weight, in windows, of the prior assumption that requests are independent. Once there are more windows than this, the
 variance measured between windows has more weight."""
-
-
 MAX_BLOCKS, MIN_BLOCKS = 48, 24
 MAX_CARRIED = 0.9
 """Maximum assumed correlation between the deviations of neighbouring windows or blocks."""

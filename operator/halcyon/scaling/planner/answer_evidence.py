@@ -31,6 +31,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from halcyon.scaling.figures import figure
 from halcyon.scaling.frozen import immutable
 from halcyon.scaling.planner.capacity import batch_time_check
 from halcyon.scaling.planner.capacity.answer_samples import (
@@ -57,16 +58,17 @@ from halcyon.scaling.planner.capacity.shared_limit import Peaks, SharedLimit, wi
 from halcyon.scaling.planner.reading import Reading
 
 _SILENT_S = 5.0
-"""Additional seconds without any answer after which unanswered requests contradict the batch times. They are added to
-the time in a pod at which an answered request contradicts these times."""
+"""Seconds that are added to the longest time in a pod that fits the batch times. If no request is answered for longer
+than this sum, the unanswered requests contradict the batch times."""
 _AGREE_S = 60.0
 """Seconds for which the times in pods must agree with the batch times before the batch times are used again."""
 _UNREPORTED_S = 10.0
-"""Seconds of answers after which a model with batching counts as one without batch times. They are twice the interval at
-which agents read batch times. Before, requests that wait for the next batch would look like those of a full pod."""
+"""Seconds of answers after which a model with batching is considered to have no batch times. They are two intervals at
+which agents read batch times. If the planner used answers earlier, requests that wait for the next batch would look
+like those of a full pod."""
 _RELAX_S = 600.0
-"""Seconds in which the stored shortest time in a pod doubles if no request takes less. Requests may have become
-longer."""
+"""Seconds in which the stored shortest time of a request in a pod doubles if no request takes less. It grows because
+requests may have become longer."""
 _GPU_FULL = 95.0
 """Minimum GPU utilisation, in percent per ready pod, at which a GPU counts as full."""
 _ENGINE_FULL = 0.95
@@ -78,9 +80,9 @@ _PROVISIONAL = 10.0
 MEASURED = "Bench"
 """Value of `found_by` while the capacity is the one that `halcyon bench` has measured."""
 _ROUNDS = 2.0
-"""Minimum time for which requests must have waited in balancers before the planner searches for a limit that pods
-share. The minimum is a multiple of the time in a pod, plus the window in which answers are counted. New pods fill up
-during this time. It applies only while batch times are used."""
+"""Minimum time for which requests must have waited in balancers before the planner tests whether pods share a limit, as a
+multiple of the time in a pod. The window in which answers are counted is added. New pods fill up in this time. The
+minimum applies only while batch times are used."""
 
 
 @immutable(frozen=True, slots=True)
@@ -119,9 +121,9 @@ class AnswerEvidence:
     `EngineMetrics`: counted answers while engines reported that they were full. `MEASURED`: the result of `halcyon
     bench`."""
     alone: tuple[int, float, float] | None = None
-    """Capacity of a pod, computed from its batch times while few pods were ready: (ready pods, requests per second of
-    each, time). The answers agreed with these batch times. The capacity is taken from the time in the last minutes when
-    the fewest pods were ready. A lock that pods share makes batches longer. The value is None if unknown."""
+    """Capacity of each pod by its batch times when the fewest pods were ready in the last minutes, as (ready pods,
+    requests per second of each, time); None if unknown. It is compared with the answers of more pods. If pods share a
+    lock, batches take longer with more pods, so their present batch times don't show it."""
 
     @property
     def is_unseen(self) -> bool:
@@ -208,13 +210,18 @@ class AnswerEvidence:
     def describe(self) -> str:
         """Return the reason why Triton's batch times are not used, with numbers and units."""
         if self.found_by == MEASURED:
-            return f"{self.at_once:.0f} requests at once take {self.at_once / (self.rps or math.inf):.3g} s, as halcyon bench measured it"
+            count, time = (
+                f"{self.at_once:.0f} requests at once",
+                f"take {figure(self.at_once / (self.rps or math.inf))} s",
+            )
+            measured = "as halcyon bench measured it"
+            return f"{count} {time}, {measured}" if self.is_unseen else f"{count}, {measured}, {time} in the pods"
         line = "Triton reports no batch times"
         if self.line_rps is not None:
-            line = f"Triton's batch times promise {self.line_rps:.4g} req/s per replica"
-        facts = [f"requests take {self.seconds:.3g} s in a pod"] if self.seconds > 0 else []
+            line = f"Triton's batch times promise {figure(self.line_rps, 4)} req/s per replica"
+        facts = [f"requests take {figure(self.seconds)} s in a pod"] if self.seconds > 0 else []
         if self.rps is not None:
-            facts.append(f"a full pod answers {self.rps:.3g} req/s with {self.at_once:.0f} at once")
+            facts.append(f"a full pod answers {figure(self.rps)} req/s with {self.at_once:.0f} at once")
         text = f"{line}, but {', and '.join(facts)}" if facts else line
         return text if self.rps is not None else f"{text}; no pod has been full yet, so replicas are kept"
 

@@ -6,6 +6,7 @@ Out of scope: the meaning of the fields (`reading.Objectives`), and when a sched
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from halcyon.api.spec import Spec, defaults
 from halcyon.api.types import duration_s
@@ -20,6 +21,21 @@ START_S = 60.0
 """Start time of a pod in seconds, used until one has been measured."""
 
 
+class Serving(NamedTuple):
+    """Batch size and instances of the serving pods. During a rollout, and after a rollback, the spec has others."""
+
+    max_batch: int | None
+    """Rows in the largest batch; None if no spec sets it."""
+    instances: int
+    """Number of instances in one pod."""
+
+    @classmethod
+    def of(cls, spec: Spec) -> Serving:
+        """Return the batch size and the instances of the pods of a spec."""
+        max_batch = spec.batching.max_batch_size if spec.batching else None
+        return cls(max_batch, (spec.runtime.instances_per_gpu or 1) * max(spec.runtime.gpus, 1))
+
+
 class NoScalingError(ValueError):
     """The spec has no field `scaling`, so the replicas are set by the user alone."""
 
@@ -31,6 +47,7 @@ def objectives(
     latency_s: float | None = None,
     idle_after_s: float | None = None,
     start_s: float = START_S,
+    serving: Serving | None = None,
     largest_seen: int | None = None,
     windows: tuple[OpenWindow, ...] = (),
     batch_prior: Mapping[int, float] | None = None,
@@ -50,6 +67,7 @@ def objectives(
         latency_s: maximum seconds from arrival to response, instead of targets.latency.
         idle_after_s: if `low` is 0, seconds without a request before the model scales to zero; instead of idleTimeout.
         start_s: start time of a pod in seconds, used until one has been measured.
+        serving: batch size and instances of the serving pods, instead of the spec's.
         largest_seen: rows in the largest batch that pods have executed (`largest`). It is used if the spec doesn't
             limit the batch size. If it is below the model's own limit, more replicas than needed are planned until load
             fills the batches. If it were above this limit, too few replicas would be planned.
@@ -68,14 +86,14 @@ def objectives(
             "spec.scaling is missing, so spec.replicas is used and nothing is planned; "
             "for example scaling: {minReplicas: 1, maxReplicas: 8}"
         )
-    max_batch = spec.batching.max_batch_size if spec.batching else None
+    max_batch, instances = serving or Serving.of(spec)
     latency = scaling.targets.latency
     limit = defaults.queue_limit(spec)
     return Objectives(
         low=scaling.min_replicas if low is None else low,
         high=scaling.max_replicas,
         max_batch=max_batch or largest_seen or 1,
-        instances=(spec.runtime.instances_per_gpu or 1) * max(spec.runtime.gpus, 1),
+        instances=instances,
         latency_s=latency_s if latency_s is not None or latency is None else duration_s(latency),
         utilization=UTILIZATION,
         concurrency=scaling.targets.concurrency,

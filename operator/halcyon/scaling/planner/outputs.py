@@ -149,10 +149,7 @@ class Plan:
     memory: PlannerMemory
 
     def sentence(self) -> Sentence:
-        """Return the values from which the plan's sentence is formatted.
-
-        They contain no reference to the planner's memory.
-        """
+        """Return the values from which the plan's sentence is formatted, without a reference to the memory."""
         return Sentence(self.count, self.parts, self.winner, self.limits)
 
     def describe(self) -> str:

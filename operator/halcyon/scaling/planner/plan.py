@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from halcyon.scaling.figures import figure
 from halcyon.scaling.lazy_text import LazyText
 from halcyon.scaling.planner.answer_evidence import AnswerEvidence
 from halcyon.scaling.planner.capacity import start_time
@@ -50,8 +51,8 @@ _BLOCK_LIMITS_S = (1.0, 10.0)
 """Minimum and maximum length, in seconds, of the blocks of time in which the dispersion of arrivals is measured. Within
 these limits, the length is the latency objective."""
 _REFUTED = 1.2
-"""Ratio of a replica's learnt capacity to the capacity that `halcyon bench` measured, above which the measurement
-counts as wrong."""
+"""Ratio of a replica's learnt capacity to the one that `halcyon bench` measured. If it is higher, the measurement counts
+as wrong, and the replicas that were added because of it are released."""
 _BUSY_INTERVAL_S, _CALM_INTERVAL_S = 1.0, 2.0
 """Seconds until the next decision. The first value applies while pods start, requests are queued, or the replicas
 change. Otherwise the second value applies."""
@@ -177,7 +178,7 @@ def _decide(at: Situation, damping: TrendDamping, low: int, high: int) -> Plan:
     if draining > count and not idle:
         count = draining
         if draining > winner.replicas:
-            why = f"{draining} were needed for the backlog within the last {at.objectives.drain_s:g} s"
+            why = f"{draining} were needed for the backlog within the last {figure(at.objectives.drain_s, 6)} s"
             limits = (PlanLimit("hold", draining, why),)
     if count < current and not idle and (veto := gpu_veto(at, count)) is not None:
         count = min(veto.replicas, current)
@@ -226,12 +227,12 @@ def _hold_for_load(
     if (reason := extended_idle_reason(at.now, at.objectives, at.reading, memory.arrivals, memory.zero)) is not None:
         return held, winner, hold, (PlanLimit("hold", held, reason),)
     if low < held < winner.replicas:
-        seen = f"{at.rate * at.sure:.4g} of {at.rate:.4g} req/s are certain after {memory.arrivals.seen_s():.0f} s"
+        seen = f"{figure(at.rate * at.sure, 4)} of {figure(at.rate, 4)} req/s are certain after {memory.arrivals.seen_s():.0f} s"
         return held, winner, hold, (PlanLimit("learning", held, f"{held} for now, since {seen}"),)
     if held <= max(winner.replicas, low):
         return held, winner, hold, ()
     if held == need:
-        why = LazyText("{} are kept, since {:.4g} req/s may be underestimated by chance", (held, at.rate))
+        why = LazyText("{} are kept, since {} req/s may be underestimated by chance", (held, figure(at.rate, 4)))
     else:
         span = hold.seconds(at.start_s, foreseen=foreseen, dispersion=spread.value)
         why = LazyText("{} were needed within the last {:.0f} s", (held, span))
@@ -253,7 +254,7 @@ def _hold_for_backlog(at: Situation, part: PlanPart | None) -> tuple[int, ScaleD
 
 
 def _keep(now: float, count: int, current: int, memory: PlannerMemory, *, why: str, limit: LimitName) -> Plan:
-    """Return a plan for `count` replicas with a single limit as the reason, and without the replicas of each part."""
+    """Return a plan that sets `count` replicas for one reason, because the replicas for the load were not computed."""
     return Plan(count, current, (), None, (PlanLimit(limit, count, why),), now + _BUSY_INTERVAL_S, memory)
 
 
@@ -298,10 +299,7 @@ def _learn_capacity(objectives: Objectives, reading: Reading, capacity: Capacity
 
 
 def _is_refuted(objectives: Objectives, before: PlannerMemory, capacity: Capacity, evidence: AnswerEvidence) -> bool:
-    """Return whether traffic has just shown that a replica's capacity is far above the result of `halcyon bench`.
-
-    If so, replicas that were needed only because of this result are released.
-    """
+    """Return whether traffic has just shown that a replica's capacity is far above the result of `halcyon bench`."""
     line = None if before.capacity is capacity else capacity.line
     if line is not None and before.capacity.measured_weight > 0 >= capacity.measured_weight:
         largest, seconds = max(before.capacity.measured)
@@ -364,10 +362,9 @@ def _postpone_idleness(now: float, reading: Reading, arrivals: ArrivalRate) -> A
 
 
 def _since(before: ArrivalRate, after: ArrivalRate) -> tuple[float, float, float] | None:
-    """Return the newest sample, compared with the one before it.
+    """Return the requests that the newest sample adds, as (its time, seconds since the previous sample, requests).
 
-    The result is (time of the newest sample, seconds since the previous sample, number of requests in between). Return
-    None if `after` has no newer sample than `before`.
+    Return None if `after` has no newer sample than `before`.
     """
     if not before.times or not after.times or after.times[-1] <= before.times[-1]:
         return None

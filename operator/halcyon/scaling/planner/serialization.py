@@ -40,7 +40,7 @@ MAX_NEEDS = 64
 """Maximum number of stored entries in a list of recent needs for replicas. It allows one entry per second for a minute.
 Older entries are merged."""
 _MANY = 32
-"""Number of items from which on a list of numbers is converted as a whole."""
+"""Minimum length of a list of numbers that is converted as a whole, which is faster than number by number."""
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 _DIGIT = {character: value for value, character in enumerate(_ALPHABET)}
 _UNKNOWN, _ZERO, _FIRST = 0, 1, 2

@@ -21,6 +21,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
+from halcyon.scaling.figures import figure
 from halcyon.scaling.frozen import immutable
 from halcyon.scaling.planner.outputs import PlanPart
 from halcyon.scaling.policy.decision import UNLIMITED, Decision, counted
@@ -97,12 +98,14 @@ def added(batches: Iterable[BatchDemand], supply: Supply, *, users: int, current
     for batch in wakers:
         most = batch.max_replicas
         if batch.deadline is not None:
-            left_s = batch.deadline - now - (0.0 if have else supply.start_s)
-            if left_s > 0:
+            left_s = batch.deadline - now
+            serves_s = left_s - (0.0 if have else supply.start_s)
+            if serves_s > 0:
                 # BatchInferences share evenly, so the total rate must be the rate of this one times their number.
                 rate = len(wakers) * batch.rows_left / left_s
-                adds, keeps = (_extra(rate * factor, spare, each) for factor in (MARGIN, KEPT_MARGIN))
-                reason = f"{_rows(batch)} until the deadline need {rate:.4g} rows/s, and users leave {spare:.4g}"
+                mean = each * serves_s / left_s  # an added replica processes no rows until it is ready
+                adds, keeps = (_extra(rate * factor, spare, mean) for factor in (MARGIN, KEPT_MARGIN))
+                reason = f"{_rows(batch)} until the deadline need {figure(rate, 4)} rows/s, and users leave {figure(spare, 4)}"
             else:
                 adds, keeps = 0, have
                 reason = f"{_rows(batch)} are left, too late for another replica to reach the deadline"
@@ -110,7 +113,7 @@ def added(batches: Iterable[BatchDemand], supply: Supply, *, users: int, current
         elif most is not None:
             worth = batch.rows_left / (each * max(supply.start_s, _MIN_WORK_S))
             adds, keeps = int(worth), math.ceil(2 * worth)
-            reason = f"{_rows(batch)} are left, {each:.4g} rows/s for each replica, at most {most} added"
+            reason = f"{_rows(batch)} are left, {figure(each, 4)} rows/s for each replica, at most {most} added"
         else:
             continue
         adds, keeps = (min(number, high if most is None else most) for number in (adds, keeps))

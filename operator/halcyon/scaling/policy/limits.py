@@ -40,7 +40,7 @@ def bounded(plan: Plan, objectives: Objectives, planned: Callable[[Objectives], 
         needed = _max_needed(beyond)
         if needed is not None and needed > high:
             limits.append(PlanLimit("max", high, f"{_bound_reason(objectives, 'max', high)}, and {needed} are needed"))
-            return _with_limits(plan, beyond, limits)
+            return replace(plan, parts=beyond.parts, winner=beyond.winner, limits=tuple(limits))
     raised = plan.current < low and needed_now is None
     if plan.count == low and (raised or (not limits and needed_now is not None and needed_now < low)):
         limits.append(PlanLimit("min", low, _bound_reason(objectives, "min", low)))
@@ -52,17 +52,7 @@ def bounded(plan: Plan, objectives: Objectives, planned: Callable[[Objectives], 
         ]
     else:
         return plan
-    return _with_limits(plan, plan, limits)
-
-
-def _with_limits(plan: Plan, source: Plan, limits: list[PlanLimit]) -> Plan:
-    """Return a copy of `plan` with these limits.
-
-    The parts, and the part that determined the replicas, are taken from the plan `source`.
-    """
-    return Plan(
-        plan.count, plan.current, source.parts, source.winner, tuple(limits), plan.next_decision_at, plan.memory
-    )
+    return replace(plan, limits=tuple(limits))
 
 
 def _max_needed(plan: Plan) -> int | None:
@@ -79,4 +69,6 @@ def _bound_reason(objectives: Objectives, name: LimitName, count: int) -> str:
     for window in objectives.windows:
         if getattr(window, side) == count != getattr(objectives, side):
             return f"the schedule {window.name} sets {'at least' if name == 'min' else 'at most'} {count}"
+    if name == "min" and count != objectives.low:
+        return _bound_reason(objectives, "max", count)  # the maximum is below the minimum, and wins
     return f"{name}Replicas is {count}"

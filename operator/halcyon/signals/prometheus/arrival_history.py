@@ -16,9 +16,12 @@ from halcyon.scaling.planner.forecast.seasonality import BIN_S, MAX_BINS, Histor
 
 ARRIVALS = (
     'sum(rate(haproxy_frontend_http_requests_total{namespace="$namespace",'
-    'pod=~"$name-balancer-[a-z0-9]+-[a-z0-9]+",proxy=~"http|grpc"}[5m]))'
+    'pod=~"$name-balan(cer-([a-z0-9]+-)?)?[a-z0-9]+",proxy=~"http|grpc"}[5m]))'
 )
-"""Default PromQL query for the requests per second to a model's balancers: HAProxy's counters with labels of a PodMonitor."""
+"""Default PromQL query for the requests per second to a model's balancers: HAProxy's counters with labels of a PodMonitor.
+
+Kubernetes cuts off the end of a long name of a Deployment, and the hash after it, in the names of pods.
+"""
 
 Sample = tuple[float, float]
 """Sample of a model's request rate, as (time in seconds since the epoch, requests per second)."""

@@ -158,10 +158,7 @@ class PrometheusSource:
         return self._intervals.poll_s
 
     def gpu(self, namespace: str, pod: str) -> Sampled | None:
-        """Return the GPU utilisation of a pod, as the mean of its GPUs or MIG slices.
-
-        Return None if it is unknown or too old.
-        """
+        """Return the mean GPU utilisation of a pod's GPUs or MIG slices; None if it is unknown or too old."""
         sample = self._pods.get((namespace, pod))
         return None if sample is None or self._monotonic() - sample.at > MAX_AGE_S else sample
 

@@ -241,6 +241,27 @@ async def test_moments_of_waiting_requests_count_before_one_is_late() -> None:
         assert await clients.end() == {"OK": 8, REFUSED: 1}
 
 
+async def test_moments_count_after_the_clock_was_set_back() -> None:
+    async with crowd() as clients:
+        await limit(clients.balanced, in_pod=6, spread=2, pace_rps=1)
+        later_us = round(1e6 * (time.time() + 3600))
+        await clients.balanced.haproxy.runtime.set({overload_rules._MOMENT_AT: later_us})
+        for number in range(8):
+            await clients.send(f"in time {number}")
+            await asyncio.sleep(0.5)
+        await clients.send("late")
+        assert clients.codes == {"late": REFUSED}
+        assert await clients.end() == {"OK": 8, REFUSED: 1}
+
+
+async def test_a_rejection_is_over_after_the_clock_was_set_back() -> None:
+    async with crowd() as clients:
+        later_ms = round(1000 * (time.time() + 3600))
+        await clients.balanced.haproxy.runtime.set({overload_rules._REFUSED_AT: later_ms})
+        await clients.fill()
+        assert await clients.end() == {"OK": 1 + IN_TIME + LATE_MOST}
+
+
 async def test_moments_of_a_long_overload_are_soon_forgotten() -> None:
     async with crowd(LIMITED) as clients:
         await clients.send("in pod", "in time 0", "in time 1")

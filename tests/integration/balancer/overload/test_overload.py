@@ -393,6 +393,22 @@ async def test_a_burst_waits_and_a_lasting_overload_is_rejected() -> None:
         assert (rejected, errors) == (1, 0)
 
 
+async def test_a_lasting_overload_is_detected_after_the_clock_was_set_back() -> None:
+    async with waiting() as crowd:
+        later_ms = round(1000 * (time.time() + 3600))
+        times = dict.fromkeys((overload_rules._OVER_SINCE, overload_rules._OVER_AT), later_ms)
+        await crowd.balanced.haproxy.runtime.set(times)
+        await crowd.fill(LATE + 1)
+        for _ in range(2):
+            await asyncio.sleep(OBJECTIVE_S * 0.6)
+            assert await crowd.send() == "waits"
+        await crowd.end()
+        await crowd.fill(IN_TIME)
+        assert await crowd.late() == 0
+        assert await crowd.send() == "waits"
+        assert await crowd.late() == 1
+
+
 async def test_a_queue_that_is_never_too_long_is_no_overload() -> None:
     async with waiting() as crowd:
         await crowd.fill(LATE)

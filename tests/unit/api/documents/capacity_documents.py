@@ -44,5 +44,10 @@ UNREADABLE = {
     "an unknown field": (config_map(replicas=7), "replicas is '7'"),
     "no lines": (config_map(lines=[]), "lines is '[]'"),
     "two lines of a kind": (config_map(lines=[LINE, LINE]), "two entries for 1 instances"),
+    "no image": (
+        {"data": {KEY: json.dumps({**DOCUMENT, "image": None} | {"lines": [{"instances": 1}]})}},
+        "image is 'None'",
+    ),
+    "a missing field": ({"data": {KEY: json.dumps({"version": 1, **LINE})}}, "source: Field required"),
     "no time of measurement": (config_map(measuredAt="yesterday"), "measuredAt is 'yesterday'"),
 }

@@ -47,6 +47,7 @@ def test_an_unsuitable_image_is_reported(image: str, backend: str | None, gpus: 
         (VLLM, "vllm", 1),
         ("registry.example.com/own:1", "mine", 1),
         ("localhost/tritonserver-cpu:24.10", None, 1),
+        ("nvcr.io/nvidia/tritonserver:26.07-py3-igpu", None, 1),
         ("", None, 1),
     ],
 )

@@ -171,6 +171,8 @@ def test_a_queue_timeout_shorter_than_the_last_start_is_reported() -> None:
     (message,) = defaults.late_starts(short, 130.0)
     assert "spec.traffic.queueTimeout is 2m but the last start of a pod took 130 s" in message
     assert message.endswith("for example 195s")
+    (message,) = defaults.late_starts(short, 3000.0)
+    assert message.endswith("for example 3600s"), "the maximum of queueTimeout is 1h"
     assert defaults.late_starts(short, None) == defaults.late_starts(spec(**ZERO), 130.0) == ()
 
 

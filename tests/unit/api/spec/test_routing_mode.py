@@ -65,3 +65,9 @@ def test_fields_that_only_a_balancer_follows_are_reported_as_ineffective() -> No
     }  # fmt: skip
     assert defaults.ignored(parse("digits", spec("Balancer", traffic))) == ()
     assert defaults.ignored(parse("digits", spec("Direct"))) == ()
+
+
+@pytest.mark.parametrize(("size", "is_ignored"), [("16Mi", True), ("128Mi", False)])
+def test_a_request_size_above_tritons_own_limit_needs_no_balancer(size: str, is_ignored: bool) -> None:
+    ignored = defaults.ignored(parse("digits", spec("Direct", {"maxRequestSize": size})))
+    assert any(text.startswith("spec.traffic.maxRequestSize: ignored") for text in ignored) is is_ignored

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,9 @@ from halcyon.balancer.config.model import Listen, Ports, ServerKey, TlsFiles
 from halcyon.balancer.config.writer import ConfigError
 from tests.ports import free_ports
 from tests.unit.balancer import real_haproxy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PLAN = BalancerPlan(
     namespace="default",
@@ -129,11 +133,13 @@ def test_a_value_that_is_no_number_is_refused_where_a_number_stands() -> None:
         render(replace(PLAN, max_connections=1.5), listen=Listen())  # type: ignore[arg-type]
 
 
-def test_slots_without_weight_or_with_one_name_are_refused() -> None:
-    with pytest.raises(ConfigError, match="weight"):
-        render(replace(PLAN, slots=(Slot("a", "x", 0, 1),)), listen=Listen())
+@pytest.mark.parametrize("make", [render, digest], ids=["configuration", "digest"])
+def test_slots_without_weight_or_with_one_name_are_refused(make: Callable[..., str]) -> None:
+    for slots in ((Slot("a", "x", 0, 1),), ()):
+        with pytest.raises(ConfigError, match="weight"):
+            make(replace(PLAN, slots=slots), listen=Listen())
     with pytest.raises(ConfigError, match="the same name"):
-        render(replace(PLAN, slots=(Slot("a", "x", 1, 1), Slot("a", "y", 1, 1))), listen=Listen())
+        make(replace(PLAN, slots=(Slot("a", "x", 1, 1), Slot("a", "y", 1, 1))), listen=Listen())
 
 
 def test_the_digest_is_that_of_the_plan_and_not_of_the_servers() -> None:

@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.balancer.config import latency_buckets
-from halcyon.balancer.runtime.haproxy_stats import ClientUsage, HeldRequests, WideCounters, parse_held, parse_usage
+from halcyon.balancer.runtime.haproxy_stats import (
+    ClientUsage,
+    HaproxyStats,
+    HeldRequests,
+    WideCounters,
+    parse,
+    parse_held,
+    parse_loads,
+    parse_usage,
+)
 
 
 @given(st.integers(0, 2**40), st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=20))
@@ -47,6 +56,28 @@ def test_a_new_process_counts_from_its_own_values() -> None:
     wide.read(1, {0: 2**32 - 1}, uptime_s=10)
     assert wide.read(1, {0: 5}, uptime_s=11) == {0: 2**32 + 5}
     assert wide.read(2, {0: 5}, uptime_s=1) == {0: 5}
+
+
+def reading(wide: WideCounters, *, started_s: int, requests: int) -> HaproxyStats:
+    """Return the statistics of a worker with process id 8, which is the first one in each container of HAProxy."""
+    info = f"Name: HAProxy\nPid: 8\nUptime_sec: 3\nStart_time_sec: {started_s}\ndescription: halcyon-0123\n"
+    table = f"# table: counters, type: integer, size:16, used:1\n0x7e: key=1 use=0 exp=0 shard=0 gpc0={requests}\n"
+    return parse([info, "1\n", "# pxname\n", table, "held=0 came=0\n", "broken=0\n", "", ""], at=1.0, wide=wide)
+
+
+def test_requests_after_a_restart_of_the_container_are_counted_from_zero() -> None:
+    wide = WideCounters()
+    before = reading(wide, started_s=1000, requests=5000)
+    assert reading(wide, started_s=1000, requests=5010).requests == 5010
+    after = reading(wide, started_s=1060, requests=3)
+    assert after.requests == 3, "and not 2^32 more"
+    assert (before.process, before.identity) != (after.process, after.identity)
+    assert before.process == after.process
+
+
+def test_lost_requests_of_the_server_held_are_counted_once() -> None:
+    rows = [",".join(["http_a", server, *"0" * 48, "5", *"0" * 40]) for server in ("held", "BACKEND")]
+    assert parse_loads("\n".join(rows)).aborted == 5
 
 
 def test_usage_of_clients_is_read_by_the_name_of_the_key() -> None:

@@ -163,6 +163,13 @@ def test_the_users_rate_is_averaged_and_survives_a_new_process() -> None:
     assert lower_room.users_rps == pytest.approx(40, rel=0.01)
 
 
+def test_the_users_rate_survives_seconds_without_haproxy() -> None:
+    lower_room = LowerRoom()
+    lower_room.count(ClassLoad(1_000_000, 0, 0), 0.0)
+    lower_room.count(ClassLoad(3, 0, 0), 5.0)
+    assert lower_room.users_rps == 0
+
+
 def test_rows_of_users_are_measured_while_the_lower_class_is_idle() -> None:
     lower_room = LowerRoom()
     for number in range(20):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from halcyon.api.documents.balancer_plan import BalancerPlan, Slot
 from halcyon.balancer.config import overload_rules
+from halcyon.balancer.runtime.concurrency import Concurrency
 from halcyon.balancer.runtime.haproxy_stats import HaproxyStats
 from halcyon.balancer.runtime.overload_limits import (
     LATE_WORK,
@@ -24,6 +25,7 @@ from halcyon.balancer.runtime.overload_limits import (
 )
 from halcyon.balancer.runtime.service_rate import ServiceRate
 from halcyon.balancer.runtime.shares import Elsewhere
+from halcyon.triton.client import Endpoint, ModelConcurrency
 
 PLAN = BalancerPlan(
     namespace="default",
@@ -117,6 +119,28 @@ def test_limits_are_of_requests_that_wait_or_are_in_pods() -> None:
     # Of 31 within the objective, 30 leave a margin.
     assert limits() == [24, 30, 62, 24]
     assert limits(pods=2) == [48, 59, 125, 48]
+
+
+def test_instances_that_only_the_model_sets_are_kept_busy() -> None:
+    concurrency, pod = Concurrency("m-balancer-a"), Endpoint("a", "m-server-a-0-x", "10.0.0.1", True, False)
+    concurrency.place([pod])
+    assert concurrency.at_once(PLAN) == (1, True)
+    concurrency.facts = dict.fromkeys(concurrency.unknown_revisions([pod]), ModelConcurrency(4, batches=True))
+    assert concurrency.at_once(PLAN) == (4, True)
+    overload = OverloadLimits()
+    overload.update(
+        PLAN,
+        READING,
+        {"p": DEMO},
+        None,
+        servers=1,
+        now=0.0,
+        share=1.0,
+        instances=concurrency.instances(PLAN),
+    )
+    assert overload.capacity is not None
+    # Three batches of 8 in each instance. With three batches in the pod, one of four instances would be idle.
+    assert overload.capacity.sent == 4 * 24
 
 
 def test_a_balancer_has_its_share() -> None:

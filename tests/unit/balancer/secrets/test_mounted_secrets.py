@@ -11,7 +11,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
 from halcyon.api.documents.balancer_plan import CERTIFICATE_FOLDER, KEYS_FOLDER
@@ -73,6 +73,19 @@ def test_a_block_of_a_chain_that_is_left_out_is_reported(tmp_path: Path) -> None
     file, problems = served(tmp_path, certificate(key) + indented, text)
     assert problems == "Secret digits-tls: tls.crt has 2 PEM blocks, and 1 can't be read and are left out"
     assert file.count("-----BEGIN CERTIFICATE-----") == 1
+
+
+def test_an_encrypted_key_is_not_reported_as_a_missing_beginning(tmp_path: Path) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    encryption = BestAvailableEncryption(b"password")
+    text = key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, encryption).decode()
+    assert text.startswith("-----BEGIN")
+    file, problems = served(tmp_path, certificate(key), text)
+    assert file == ""
+    assert problems == (
+        "Secret digits-tls: tls.key is not PEM that can be read: it is truncated, or a key is encrypted; "
+        "no connection is accepted"
+    )
 
 
 def keys(folder: Path, contents: dict[str, str]) -> MountedSecrets:

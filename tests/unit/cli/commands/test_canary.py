@@ -86,3 +86,15 @@ def test_a_command_sets_its_annotation_and_removes_the_others(
     assert main(command) == 0
     assert _CLUSTERS[-1].set == annotations
     assert words in capsys.readouterr().out
+
+
+def test_canary_without_a_step_in_its_status_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class WithoutStep(Annotated):
+        def model(self, _: str) -> dict[str, Any]:
+            return {"status": {"rollout": {"canary": {"weight": 5}}, "revision": {"target": "m-2"}}}
+
+    monkeypatch.setattr(canary, "Cluster", WithoutStep)
+    assert main(["promote", "m", "--step"]) == 2
+    assert "status.rollout.canary of m has no step yet" in capsys.readouterr().err

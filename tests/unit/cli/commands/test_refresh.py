@@ -8,7 +8,11 @@ from typing import Any
 import pytest
 
 from halcyon.main import main
-from halcyon_cli.commands.refresh import State, rollout_state, wait
+from halcyon_cli.arguments.options import Output
+from halcyon_cli.commands import refresh
+from halcyon_cli.commands.refresh import OutdatedModel, State, rollout_state, wait
+from halcyon_cli.errors import ClusterError
+from halcyon_cli.kube.client import NoSuchModelError, Target
 
 
 def model(
@@ -76,6 +80,7 @@ def test_the_refresh_waits_for_an_outcome_or_the_timeout(states: list[State], en
         ([], "give a name or --all"),
         (["m", "--all"], "--all is for all models, and m names one"),
         (["m", "-A"], "-A needs --all, and m is one model"),
+        (["m", "--within", "5m"], "--within limits the wait of --all; wait for one model with halcyon status m -w"),
     ],
 )
 def test_arguments_that_do_not_go_together_are_refused(
@@ -83,3 +88,48 @@ def test_arguments_that_do_not_go_together_are_refused(
 ) -> None:
     assert main(["refresh", *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+class ClusterWithoutB:
+    """A cluster in which each model serves its new template at once. The model b was deleted meanwhile."""
+
+    target = Target("refresh")
+
+    def __init__(self, *, deleted_at: str) -> None:
+        self._deleted_at = deleted_at
+
+    def in_namespace(self, _: str) -> ClusterWithoutB:
+        return self
+
+    def annotate(self, name: str, _: object) -> None:
+        if name == "b" and self._deleted_at == "annotate":
+            raise NoSuchModelError("no ModelDeployment b")
+
+    def model(self, name: str) -> dict[str, Any]:
+        if name == "b":
+            raise NoSuchModelError("no ModelDeployment b")
+        return model()
+
+
+@pytest.mark.parametrize("deleted_at", ["annotate", "model"])
+def test_deleted_models_are_skipped_at_once(deleted_at: str, capsys: pytest.CaptureFixture[str]) -> None:
+    outdated = [OutdatedModel("team", name, "m-old", "") for name in "abc"]
+    results = refresh._Results(Output("table"))
+    cluster: Any = ClusterWithoutB(deleted_at=deleted_at)
+
+    assert refresh._refresh_in_sequence(cluster, outdated, 5.0, results) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "1 of 3: team/a serves its new template",
+        "2 of 3: team/b was deleted",
+        "3 of 3: team/c serves its new template",
+    ]
+
+
+def test_failed_requests_are_retried_until_the_timeout() -> None:
+    class Unreachable(ClusterWithoutB):
+        def model(self, _: str) -> dict[str, Any]:
+            raise ClusterError("no cluster")
+
+    cluster: Any = Unreachable(deleted_at="")
+    outdated = [OutdatedModel("team", "a", "m-old", "")]
+    assert refresh._refresh_in_sequence(cluster, outdated, 0.0, refresh._Results(Output("json"))) == 1

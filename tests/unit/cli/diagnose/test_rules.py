@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from halcyon.api.timestamps import rfc3339
-from halcyon_cli.commands.diagnose import page
+from halcyon_cli.commands.diagnose import is_of_another, page
 from halcyon_cli.diagnose.facts import Cause, Facts
 from halcyon_cli.diagnose.registry import RULES, causes
 from halcyon_cli.kube.free_capacity import FreeCapacity, Holder
@@ -227,3 +227,25 @@ def test_the_page_is_that_of_the_golden_file() -> None:
     )
 
     compared(GOLDEN / "diagnosis.txt", text + "\n")
+
+
+def test_warnings_of_balancer_pods_that_are_not_ready_are_shown() -> None:
+    balancer = pod("digits-balancer-1", component="balancer", containers=[SLOW])
+    event = {**EVENT, "regarding": {"kind": "Pod", "name": "digits-balancer-1"}}
+    cause = causes_in(served(balancer), events=[event])[-1]
+    assert cause.evidence == ("Pod digits-balancer-1: FailedMount: MountVolume.SetUp failed",)
+
+
+@pytest.mark.parametrize(
+    ("subject", "is_other"),
+    [
+        ("digits-v2", True),
+        ("digits-v2-a-7c9d-x2", True),
+        ("digits-a-7c9d-x2", False),
+        ("digits-v2-is-mine", False),
+        ("digits", False),
+    ],
+)
+def test_events_of_models_with_longer_names_are_left_out(subject: str, is_other: bool) -> None:
+    event = {**EVENT, "regarding": {"kind": "ReplicaSet", "name": subject}}
+    assert is_of_another(event, ["digits-v2"], {"digits-v2-is-mine"}) is is_other

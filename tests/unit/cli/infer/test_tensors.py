@@ -55,6 +55,13 @@ def test_json_in_each_of_its_forms_is_the_same(file: InputFile) -> None:
     assert tensors([file], [PIXELS])["pixels"].sum(axis=1).tolist() == [64, 128]
 
 
+def test_json_values_of_an_input_with_the_name_inputs() -> None:
+    model_input = ModelInput("inputs", "FP32", (-1, 2))
+    request = {"inputs": [{"name": "inputs", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]}
+    for value in ({"inputs": [[1, 2]]}, request):
+        assert tensors([as_json(value)], [model_input])["inputs"].tolist() == [[1.0, 2.0]]
+
+
 def test_a_response_in_json_has_only_values_of_json() -> None:
     outputs = (
         ("y", "FP32", np.array([[1.5, np.nan], [np.inf, -np.inf]], np.float32)),

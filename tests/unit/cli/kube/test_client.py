@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -76,3 +77,22 @@ def test_a_refused_connection_is_a_cluster_to_start() -> None:
 def test_a_token_that_no_header_can_have_is_refused(token: str) -> None:
     with pytest.raises(KubeconfigError, match="token has characters that no token has"):
         Transport(Access("https://c", token=token)).headers()
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ('User "bob" cannot patch resource "modeldeployments"', "no access: .*; you need get and patch on"),
+        ('admission webhook "policy" denied the request: no', "the cluster at https://c rejects the change: admission"),
+        ("ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no", "rejects the change"),
+        ('modeldeployments "m" is forbidden: exceeded quota: models', "rejects the change"),
+    ],
+)
+def test_rejections_by_policies_are_no_lack_of_permissions(message: str, words: str) -> None:
+    content = json.dumps({"message": message}).encode()
+    permission = "get and patch on modeldeployments"
+    text = client_messages.rejected(
+        403, content, "Forbidden", host="https://c", namespace="team", permission=permission
+    )
+    assert re.search(words, text)
+    assert ("you need" in text) == ("cannot" in message)

@@ -100,6 +100,8 @@ def test_items_of_a_list_of_model_deployments_are_checked() -> None:
         (GOOD + "  replicas: !!binary aGVsbG8=\n", 9, "aGVsbG8= is not a string in YAML; quote it"),
         (GOOD.replace("  name: digits", "  name: digits\n  labels: [a]"), 5, "metadata.labels is a list; it must be an object"),
         (GOOD.replace("  name: digits", "  name: digits\n  namespace: 5"), 5, "metadata.namespace is 5; it must be a string"),
+        (GOOD.replace("name: digits", "name: on"), 4, "metadata.name is on; it must be a string, for example name: resnet50"),
+        (GOOD.replace("name: digits", "name: null"), 3, "metadata.name is missing"),
         (GOOD.replace("name: digits", "name: Digits"), 4, "metadata.name is 'Digits' (6 characters); it must match"),
         (GOOD.replace("  name: digits", "  labels: {}"), 3, "metadata.name is missing"),
         (GOOD.replace("v1alpha1", "v1"), 1, "it must be serving.halcyon.dev/v1alpha1"),

@@ -256,6 +256,7 @@ def test_files_that_cannot_be_read_or_written_are_named(desk: Desk) -> None:
     assert status == 2
     assert "where.json: can't write it" in err
     assert "--min 9 is above spec.scaling.maxReplicas, which is 8" in desk.run(readings(1.0), "--min", "9")[2]
+    assert "-o name is for the objects of a model, and a replay has none" in desk.run(readings(1.0), "-o", "name")[2]
 
 
 GOOD_POD = {"name": "p", "phase": "ready", "created_at": 5}

@@ -14,6 +14,7 @@ from halcyon.control.state.scope import Scope
 from halcyon.kube import kinds
 from halcyon.main import main
 from halcyon_cli.arguments.options import Output
+from halcyon_cli.errors import ClusterError
 from halcyon_cli.plan import preview
 from halcyon_cli.plan.child_diff import ChildDiff, diff_children, merged, restarts
 from halcyon_cli.plan.cluster_scope import PlannedScope
@@ -161,3 +162,21 @@ def test_options_that_do_not_go_together_are_refused(
 
     assert status == 2
     assert message in err
+
+
+@pytest.mark.parametrize(
+    ("error", "rejections"),
+    [
+        ("the cluster at c rejects the change: no", ["Deployment m-a: the cluster at c rejects the change: no"]),
+        ("no access: no", []),
+    ],
+)
+def test_a_rejected_dry_run_is_a_note(error: str, rejections: list[str]) -> None:
+    class Rejecting:
+        def dry_run(self, *_: object) -> None:
+            raise ClusterError(error)
+
+    noted: list[str] = []
+    cluster: Any = Rejecting()
+    assert preview._cluster_dry_run(cluster, noted)(kinds.DEPLOYMENT, {"metadata": {"name": "m-a"}}) is None
+    assert noted == rejections

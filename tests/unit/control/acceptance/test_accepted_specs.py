@@ -205,3 +205,13 @@ async def test_equal_parts_of_accepted_specs_are_in_memory_once() -> None:
     assert first.runtime is second.runtime
     assert first.traffic is second.traffic
     assert first.scaling != second.scaling
+
+
+async def test_a_deleted_model_leaves_no_key_behind() -> None:
+    team = await served()
+    records = [name for kind, _, name in team.api.objects if kind is CONTROLLER_REVISION]
+    team.delete("one")
+    team.seen(CONFIG_MAP, MAP, None)
+    for name in records:  # the garbage collector deletes them after the ConfigMap
+        team.seen(CONTROLLER_REVISION, name, None)
+    assert not team.spec_of._stale

@@ -127,6 +127,7 @@ def test_a_delay_that_fills_no_batch_only_costs() -> None:
     ((rule, finding),) = findings(LIGHT).items()
     assert (rule, finding.value) == ("DelayOnlyCosts", "0us")
     assert finding.gain == "the mean time in the server falls from 64.8 ms to 24.7 ms"
+    assert "execute 100 % of the time" in findings(replace(LIGHT, busy=1.04))["DelayOnlyCosts"].evidence
 
 
 @pytest.mark.parametrize(
@@ -137,8 +138,9 @@ def test_a_delay_that_fills_no_batch_only_costs() -> None:
         {"spec": spec_of(batching={"maxBatchSize": 32})},
         {"spec": spec_of(batching={"maxBatchSize": 32, "maxQueueDelay": "2ms"})},
         {"wait_s": None},
+        {"busy": 1.8},
     ],
-    ids=["a short wait", "too much load for no delay", "no delay", "the wait is not for the delay", "unknown wait"],
+    ids=["a short wait", "too much load for no delay", "no delay", "another wait", "unknown wait", "more instances"],
 )
 def test_a_delay_that_costs_little_gives_no_advice(change: dict[str, Any]) -> None:
     assert not findings(replace(LIGHT, **change))

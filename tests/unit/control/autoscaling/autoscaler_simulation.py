@@ -17,6 +17,7 @@ from halcyon.api.conditions import Reason
 from halcyon.api.documents.observation_report import BatchStats
 from halcyon.api.spec import Spec, defaults
 from halcyon.api.spec.parse import parse
+from halcyon.api.timestamps import rfc3339
 from halcyon.control.autoscaling.decider import Decider
 from halcyon.control.autoscaling.loop import Autoscaler
 from halcyon.control.autoscaling.model_signals import ModelSignals
@@ -223,9 +224,8 @@ class OperatorReplica:
         if self.watch_hangs:
             return
         meta = obj["metadata"]
-        self.caches.resources._store(
-            Key(meta["namespace"], meta["name"]), obj | {"metadata": meta | {"replicasWriter": writer}}
-        )
+        written = {"replicasWriter": writer, "replicasWrittenAt": rfc3339(self.clock.wall())}
+        self.caches.resources._store(Key(meta["namespace"], meta["name"]), obj | {"metadata": meta | written})
 
     def scale(self, key: Key, replicas: int, *, by: str = "kubectl", seen: bool = True) -> None:
         """Write the replicas as another writer. With `seen`, the cache already has the change."""

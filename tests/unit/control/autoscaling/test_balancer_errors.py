@@ -5,6 +5,7 @@ from __future__ import annotations
 from halcyon.api.documents.observation_report import AgentReport, BalancerSample
 from halcyon.control.autoscaling.balancer_errors import MAX_CHARACTERS, BalancerErrorStore
 from halcyon.kube.kinds import Key
+from halcyon.render import names
 from halcyon.scaling.observations import MAX_AGE_S
 
 KEY = Key("team", "digits")
@@ -40,3 +41,20 @@ def test_a_silent_or_deleted_agent_has_no_errors() -> None:
     assert not hub.errors(KEY, 1.1 + MAX_AGE_S)
     hub.forget(*KEY)
     assert not hub.errors(KEY, 1.0)
+
+
+def test_the_error_of_a_deleted_balancer_pod_is_dropped_and_reported() -> None:
+    changed: list[tuple[str, str]] = []
+    hub = BalancerErrorStore(lambda *key: changed.append(key))
+    for agent in ("b-1", "b-2"):
+        hub.receive(record("no certificate", agent=agent), 1.0)
+    changed.clear()
+    for name in ("b-1", "b-3"):
+        pod = {"metadata": {"namespace": "team", "name": name, "labels": {names.OWNER_LABEL: "digits"}}}
+        hub.pod_changed(Key("team", name), None, pod)
+        hub.pod_changed(Key("team", name), pod, pod)
+        assert len(hub.errors(KEY, 2.0)) == 2 - len(changed)
+        hub.pod_changed(Key("team", name), pod, None)
+
+    assert changed == [KEY]
+    assert hub.errors(KEY, 2.0) == ("pod b-2: no certificate",)

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from halcyon.api.documents.measured_capacity import KEY
+from halcyon.api.documents.model_overlay import Overlay
 from halcyon.api.spec.parse import parse
 from halcyon.control.autoscaling import decider
 from halcyon.control.autoscaling.batch_replicas import BatchReplicas
 from halcyon.control.autoscaling.decider import Decider
 from halcyon.control.autoscaling.planner_memory.entries import saved
+from halcyon.control.autoscaling.planner_memory.kept_memories import KeptMemories
 from halcyon.control.objects.actuator import Actuator
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Key
@@ -332,6 +334,8 @@ def test_a_model_learnt_by_rules_does_not_go_to_zero_by_them() -> None:
         model.clock.now += 9
 
     assert decision.desired == 1
+    # spec.scaling.minReplicas is 0.
+    assert "; the minimum is 1; " in decision.why
 
 
 def test_the_rules_pace_is_not_the_planners_even_as_its_substitute() -> None:
@@ -378,6 +382,7 @@ def learnt() -> PlannerMemory:
 
 def test_live_memory_is_not_overwritten_by_what_an_earlier_process_has_kept() -> None:
     model = Model()
+    model.deciding.restore({})
     model.hear(3, arrived=40, served=0)
     model.deciding.restore({DIGITS: saved("digits", learnt(), at=EPOCH)})
     model.hear(3, arrived=40, served=0)
@@ -385,6 +390,17 @@ def test_live_memory_is_not_overwritten_by_what_an_earlier_process_has_kept() ->
     memory = model.deciding.memory(DIGITS)
     assert memory is not None
     assert memory.capacity.line is None
+
+
+def test_memories_that_can_be_read_only_later_replace_those_begun_without_them() -> None:
+    model = Model()
+    model.hear(3, arrived=40, served=0)
+    model.deciding.restore({DIGITS: saved("digits", learnt(), at=EPOCH)})
+    model.hear(3, arrived=40, served=0)
+
+    memory = model.deciding.memory(DIGITS)
+    assert memory is not None
+    assert memory.capacity.line is not None
 
 
 def test_a_kept_capacity_lets_the_planner_decide_at_once() -> None:
@@ -397,7 +413,7 @@ def test_a_kept_capacity_lets_the_planner_decide_at_once() -> None:
     assert memory is not None
     # Counters of another process are no base for differences.
     assert memory.capacity.seen == ()
-    assert model.deciding._saved == {}
+    assert model.deciding._kept._saved == {}
 
 
 def test_the_memory_of_another_model_of_the_same_name_is_not_used() -> None:
@@ -611,3 +627,126 @@ def test_a_batch_gets_replicas_after_the_users_from_what_the_planner_knows() -> 
     assert f"{decision.desired} for users and 2 for batch inference (nightly: " in more.why
     assert [part.name for part in more.parts][-1] == "batch"
     assert BatchReplicas(model.deciding, lambda _: ()).with_batch_replicas(DIGITS, model_spec, decision) is decision
+
+
+def test_a_lasting_decision_of_the_rules_has_the_present_replicas() -> None:
+    model = Model(replicas=3, policy="Rules")
+    decision = model.hear(20, DIRECT, queued=40)
+    model.write(decision)
+    lasting = model.hear(1, DIRECT, queued=40)
+
+    assert (decision.current, decision.desired) == (3, 5)
+    assert (lasting.at, lasting.current, lasting.desired) == (decision.at, 5, 5)
+
+
+def test_a_batch_adds_no_replicas_above_a_schedule_s_maximum() -> None:
+    night = OFFICE | {"minReplicas": 1, "maxReplicas": 2}
+    model = Model(replicas=1, targets={"latency": "300ms"}, schedules=[night])
+    adding = BatchReplicas(model.deciding, lambda _: (BatchDemand("nightly", rows_left=1e9, max_replicas=5),))
+    model.clock.now = 1100.0
+    before = adding.with_batch_replicas(DIGITS, model.world.specs[DIGITS], model.hear(50, arrived=20))
+    model.clock.now = 1250.0
+    during = adding.with_batch_replicas(DIGITS, model.world.specs[DIGITS], model.hear(50, arrived=20))
+
+    assert before.desired is not None
+    assert before.desired > 2
+    assert during.desired == 2
+
+
+@pytest.mark.parametrize("interrupt", ["rules", "stop"])
+def test_learnt_capacity_outlasts_an_interruption_of_the_planner(interrupt: str) -> None:
+    """For example, the policy Rules for a while, or an HPA of another controller."""
+    model = Model()
+    model.hear(60, arrived=40)
+    before = model.deciding.memory(DIGITS)
+    assert before is not None
+    if interrupt == "rules":
+        model.world.specs[DIGITS] = spec(policy="Rules")
+        model.hear(5)
+        model.world.specs[DIGITS] = spec()
+    else:
+        model.deciding.stop(DIGITS)
+    assert model.deciding.memory(DIGITS) is None
+    decision = model.hear(3, arrived=40, served=0)
+    after = model.deciding.memory(DIGITS)
+
+    assert RULES_REASON not in decision.why
+    assert after is not None
+    assert after.capacity.line == before.capacity.line
+
+
+def test_learnt_memory_is_not_for_a_new_model_of_the_same_name() -> None:
+    model = Model()
+    model.hear(60, arrived=40)
+    model.deciding.stop(DIGITS)
+    assert model.deciding._kept._interrupted
+    model.world.caches.resources._store(DIGITS, None)
+    assert not model.deciding._kept._interrupted
+
+    memories, memory = KeptMemories(), learnt()
+    memories.keep(DIGITS, "digits", memory)
+    assert memories.take(DIGITS, "another uid", EPOCH) == PlannerMemory()
+    memories.keep(DIGITS, "digits", memory)
+    assert memories.take(DIGITS, "digits", EPOCH).capacity.line == memory.capacity.line
+
+
+def revise(model: Model, revision: str, *, pods: bool) -> None:
+    """The model's Deployment has this revision, and its pods too if `pods` is true."""
+    template = {"metadata": {"labels": {REVISION_LABEL: revision}}, "spec": {"containers": []}}
+    deployment = labelled(kinds.DEPLOYMENT, "digits-a", "digits", spec={"replicas": 1, "template": template})
+    deployment["metadata"]["resourceVersion"] = revision
+    model.world.caches.children[kinds.DEPLOYMENT]._store(Key("team", "digits-a"), deployment)
+    for pod in model.world.caches.pods.find("team", "digits") if pods else ():
+        labels = pod["metadata"]["labels"] | {REVISION_LABEL: revision}
+        changed = pod | {"metadata": pod["metadata"] | {"labels": labels, "resourceVersion": revision}}
+        model.world.caches.pods._store(Key("team", pod["metadata"]["name"]), changed)
+
+
+def test_a_new_revision_keeps_the_largest_batch_until_its_pods_execute_some() -> None:
+    model = Model(replicas=2, targets={"latency": "300ms"})
+    revise(model, "5d7c", pods=True)
+    before = model.hear(200, arrived=40)
+    # Pods of the new revision start, and those of the old one still serve.
+    revise(model, "9f00", pods=False)
+    starting = {model.hear(1, arrived=40).desired for _ in range(60)}
+    revise(model, "9f00", pods=True)
+    served = {model.hear(1, arrived=40).desired for _ in range(60)}
+
+    assert before.desired is not None
+    assert max(starting | served) <= before.desired
+
+
+def executes(model: Model, revision: str, *, instances: int, max_batch: int) -> None:
+    """The record of a revision whose pods have this many instances and this batch size."""
+    overlay = Overlay("digits", max_batch_size=max_batch, instances=instances).to_json()
+    data = {
+        "format": 1, "key": revision, "template": {}, "model": "digits", "overlay": overlay, "snapshot": "",
+        "startupTimeoutSeconds": 600,
+    }  # fmt: skip
+    record = labelled(kinds.CONTROLLER_REVISION, f"digits-{revision}", "digits", data=data)
+    record["metadata"] |= {"resourceVersion": revision, "ownerReferences": [{"uid": "digits", "controller": True}]}
+    model.world.caches.children[kinds.CONTROLLER_REVISION]._store(Key("team", f"digits-{revision}"), record)
+
+
+def test_a_rolled_back_revision_keeps_its_instances_and_its_batch_size() -> None:
+    model = Model(replicas=2, targets={"latency": "300ms"})
+    executes(model, "5d7c", instances=1, max_batch=8)
+    revise(model, "5d7c", pods=True)
+    before = model.hear(200, arrived=120).desired
+    # The spec asks for four instances and larger batches; no pod gets ready with them, and the revision is rolled back.
+    requested = {"batching": {"maxBatchSize": 64}, "runtime": {"instancesPerGPU": 4, "gpu": {"count": 0}}}
+    scaling = {"minReplicas": 1, "maxReplicas": 10, "targets": {"latency": "300ms"}}
+    model.world.specs[DIGITS] = parse("digits", {"model": {"source": PVC}, "scaling": scaling} | requested)
+    executes(model, "9f00", instances=4, max_batch=64)
+    after = {model.hear(1, arrived=120).desired for _ in range(400)}
+
+    assert after == {before}
+    known = model.deciding.knowledge(DIGITS, model.world.specs[DIGITS])
+    assert known is not None
+    assert (known.objectives.instances, known.objectives.max_batch) == (1, 8)
+    # Once its pods are ready, the new revision counts.
+    revise(model, "9f00", pods=True)
+    model.hear(2, arrived=120)
+    known = model.deciding.knowledge(DIGITS, model.world.specs[DIGITS])
+    assert known is not None
+    assert (known.objectives.instances, known.objectives.max_batch) == (4, 64)

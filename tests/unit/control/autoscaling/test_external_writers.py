@@ -132,3 +132,15 @@ def test_models_are_watched_apart_and_forgotten_with_their_history() -> None:
     rivals.forget(DIGITS)
 
     assert conflict_messages([(101.0, 5, 9), (102.0, 6, 9)], rivals) == ["", ""]
+
+
+def test_an_adopted_conflict_has_its_writer_and_ends_with_the_leaders() -> None:
+    rivals = ExternalWriters()
+    message = conflict_messages(fought())[-1]
+    assert rivals.adopt(DIGITS, message, 100.0) == message
+    assert conflict_messages([(101.0, 2, 6)], rivals) == [message]
+    assert conflict_messages([(100.0 + CALM_S, 2, 6)], rivals) == [""]
+
+    rivals.adopt(DIGITS, message, 2000.0)
+    assert rivals.adopt(DIGITS, "", 2001.0) == ""
+    assert conflict_messages([(2002.0, 2, 6)], rivals) == [""]

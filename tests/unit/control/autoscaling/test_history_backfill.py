@@ -179,8 +179,20 @@ def test_every_query_waits_while_prometheus_is_down() -> None:
         backfill.enqueue(DIGITS)
         backfill.enqueue(OTHER)
         await ask_for(backfill, 10 * RETRY_S)
-        first = [0.0, RETRY_S + 0.2, 2 * (RETRY_S + 0.2)]
-        assert answers.when == {"digits": pytest.approx(first), "other": [pytest.approx(first[-1] + 0.2)]}
+        turns = [0.0, RETRY_S + 0.4, 2 * RETRY_S + 0.6]
+        assert answers.when == {"digits": pytest.approx(turns), "other": [pytest.approx(RETRY_S + 0.2)]}
+
+    run(scenario)
+
+
+def test_a_query_that_always_times_out_keeps_no_other_waiting() -> None:
+    async def scenario(time: VirtualTime) -> None:
+        answers = ScriptedAnswers(time, digits=[PrometheusUnavailable("no response within 10 s")], other=[None])
+        backfill = HistoryBackfill(answers, clock=DrivenClock(time))
+        backfill.enqueue(DIGITS)
+        backfill.enqueue(OTHER)
+        await ask_for(backfill, 3 * RETRY_S)
+        assert answers.when["other"] == [pytest.approx(RETRY_S + 0.2)]
 
     run(scenario)
 

@@ -13,6 +13,7 @@ from halcyon.control.objects.actuator import Actuator
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Key, Kind, Object
 from halcyon.scaling.observations import MAX_AGE_S
+from halcyon.scaling.planner.outputs import PlannerMemory
 from halcyon.scaling.policy.decision import MAX_DECISION_INTERVAL_S, MIN_DECISION_INTERVAL_S
 from halcyon.signals.store_state import MIN_CONFIRM_INTERVAL_S
 from tests.unit.control.autoscaling.autoscaler_simulation import (
@@ -114,6 +115,105 @@ def test_a_standby_serves_nothing_before_the_leader_has_published() -> None:
     live(scenario, leads=False)
 
 
+def test_the_leaders_writes_are_no_changes_by_others_for_a_standby() -> None:
+    """The standby decides otherwise at each of them, and then becomes the leader."""
+
+    async def scenario(world: OperatorReplica) -> None:
+        desired = world.dictate().desired
+        key = world.model(replicas=2, maxReplicas=100, actuator=None)
+        async with Running(world.scaler):
+            for replicas in (4, 8, 12, 16, 20):
+                desired[key] = replicas - 1
+                await asyncio.sleep(2 * MAX_DECISION_INTERVAL_S)
+                world.scale(key, replicas, by="")
+            await asyncio.sleep(2 * MAX_DECISION_INTERVAL_S)
+            assert world.scaler.models[key].external_writer == ""
+            world.leadership.is_leader = True
+            desired[key] = 30
+            world.scaler.planned(key, plan_of(world.specs[key]))
+            await asyncio.sleep(2 * MAX_DECISION_INTERVAL_S)
+            assert world.counts() == [30]
+
+    live(scenario, leads=False)
+
+
+def test_a_standby_offers_no_memories_which_only_a_leaders_store_drops_again() -> None:
+    offered: list[Key] = []
+
+    class Memories:
+        def offer(self, key: Key, _uid: str, _memory: PlannerMemory, /) -> None:
+            offered.append(key)
+
+    async def scenario(world: OperatorReplica) -> None:
+        world.scaler.memories = Memories()
+        key = world.model(actuator=None)
+        async with Running(world.scaler):
+            await world.load(40, 5)
+            assert world.scaler.decider.memory(key) is not None
+            assert offered == []
+            world.leadership.is_leader = True
+            await world.load(40, 2)
+            assert set(offered) == {key}
+
+    live(scenario, leads=False)
+
+
+def test_a_conflict_continues_when_a_standby_becomes_the_leader() -> None:
+    async def scenario(world: OperatorReplica) -> None:
+        desired = world.dictate().desired
+        key = world.model(replicas=2, actuator=None, scaling_status={"desired": 6, "current": 2})
+        address = (kinds.MODEL_DEPLOYMENT, key.namespace, key.name)
+        message = "field manager argocd has changed spec.replicas 3 times within 5 min, most recently to 2; ..."
+        conflict = {"type": "AutoscalerConflict", "status": "True", "reason": "ExternalWriter", "message": message}
+        resource = world.kube.objects[address]
+        world.store(world.kube._put(address, resource | {"status": resource["status"] | {"conditions": [conflict]}}))
+        desired[key] = 6
+        async with Running(world.scaler):
+            await asyncio.sleep(MAX_DECISION_INTERVAL_S)
+            assert (world.scaler.published(key).external_writer, await served(world)) == (message, 2)
+            world.leadership.is_leader = True
+            world.scaler.planned(key, plan_of(world.specs[key]))
+            await asyncio.sleep(3 * MAX_DECISION_INTERVAL_S)
+            assert world.scaler.published(key).external_writer.startswith("field manager argocd has changed")
+            assert world.counts() == []
+
+    live(scenario, leads=False)
+
+
+def test_replicas_of_a_stopped_model_are_not_written() -> None:
+    """A reconcile has seen an external HPA while the write waits for the status."""
+
+    async def scenario(world: OperatorReplica) -> None:
+        world.dictate().desired[DIGITS] = 1
+        key = world.model(replicas=4, actuator=DIRECT)
+        async with Running(world.scaler):
+            await asyncio.sleep(3 * TICK_S)
+            world.scaler.planned(key, plan_of(world.specs[key], Actuator.NONE))
+            await asyncio.sleep(5)
+
+    assert live(scenario, publishes_in_s=0.5).counts() == []
+
+
+def test_a_model_stopped_during_a_round_is_not_decided_in_it() -> None:
+    async def scenario(time: VirtualTime) -> None:
+        spent = 0.0
+        world = OperatorReplica(lambda: time() + spent)
+        dictated = world.dictate()
+        for number in range(3):
+            world.model(f"m{number}")
+
+        def think() -> None:
+            nonlocal spent
+            spent += 2 * SLICE_S
+            asyncio.get_running_loop().call_soon(world.scaler.stop, Key("team", "m1"))
+
+        dictated.thinks = think
+        await world.scaler._round()
+        assert [key.name for _, key in dictated.calls] == ["m0", "m2"]
+
+    run(scenario)
+
+
 def test_a_new_leader_writes_nothing_before_a_reconcile_names_the_actuator() -> None:
     async def scenario(world: OperatorReplica) -> None:
         world.dictate().desired[DIGITS] = 5
@@ -152,6 +252,7 @@ def test_a_model_without_decisions_leaves_no_state(how: str) -> None:
             await asyncio.sleep(PUBLISHED_WITHIN_S + TICK_S)
             about_facts = {"signals._models", "updates._batches"} if how != "deleted" else set()
             assert set(holds(world.scaler, key)) <= about_facts
+            assert (key in world.scaler.decider._kept._interrupted) == (how != "deleted")
 
     live(scenario)
 

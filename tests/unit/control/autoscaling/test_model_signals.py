@@ -268,3 +268,17 @@ def test_signals_of_an_unreported_model_are_missing_with_the_reason() -> None:
         5,
         "no balancer agent has reported yet",
     )
+
+
+def test_a_standby_keeps_no_state_of_a_deleted_model_without_scaling() -> None:
+    world = OperatorReplica(Clock(), leads=False)
+    key = world.model(actuator=None)
+    document = {"model": {"source": PVC}, "runtime": {"gpu": {"count": 1}}}
+    world.specs[key] = model_spec = parse("digits", document)
+    world.speak(arrived=20)
+    world.sensing.reported_work(key, model_spec)
+    assert key in world.sensing._utilization._busy
+
+    world.delete(key)
+
+    assert key not in world.sensing._utilization._busy

@@ -500,12 +500,16 @@ def test_writes_wait_until_the_stored_memories_are_read() -> None:
         with pytest.raises(errors.Busy):
             await kept.load(within_s=5)
         assert 3 < clock() <= 5
-        running = asyncio.create_task(kept.run(lambda: {KEY, old}))
+        restored: list[Key] = []
+        running = asyncio.create_task(kept.run(lambda: {KEY, old}, restored.extend))
         kept.offer(KEY, "u", LIVED(1))
         await kept.flush(within_s=1)
         await asyncio.sleep(2 * SAVE_INTERVAL_S)
         assert kube.writes == []
         kube.fate = lambda _: None
+        while not restored:  # noqa: ASYNC110  # in virtual time
+            await asyncio.sleep(1)
+        assert (restored, kube.writes) == ([old], []), "planners continue with them before they are replaced"
         await asyncio.sleep(RETRY_S + 1)
         assert {entry for _, entry in kube.entries()} == {"team.digits", "team.old"}
         running.cancel()

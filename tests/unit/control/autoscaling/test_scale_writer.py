@@ -6,10 +6,12 @@ import asyncio
 
 import pytest
 
+from halcyon.api.timestamps import rfc3339
 from halcyon.control.autoscaling.loop import TICK_S
 from halcyon.control.autoscaling.scale_writer import LATE_FOR_S, PUBLISHED_WITHIN_S
 from halcyon.control.objects.actuator import Actuator
 from halcyon.kube import errors, kinds
+from halcyon.kube.client import Object
 from halcyon.kube.kinds import Key
 from halcyon.render import hpa
 from halcyon.render.site import Subject
@@ -24,6 +26,7 @@ from tests.unit.control.autoscaling.autoscaler_simulation import (
     served,
     spec,
 )
+from tests.unit.signals.records import EPOCH
 
 HPA, DIRECT = Actuator.HPA, Actuator.DIRECT
 
@@ -509,5 +512,60 @@ def test_silent_agents_leave_the_replicas_and_end_the_served_value() -> None:
             assert world.replicas() == count
             assert isinstance(await world.served_metrics.desired(*DIGITS), Missing)
             assert world.scaling_status()["limitedBy"] == ["unknown"]
+
+    live(scenario)
+
+
+def test_a_manual_change_under_the_rules_counts_once() -> None:
+    """A decision of the rules lasts for 15 s, with the replicas that it has begun with."""
+
+    async def scenario(world: OperatorReplica) -> None:
+        key = world.model(replicas=2, policy="Rules", maxReplicas=20, actuator=DIRECT, targets={"queueDepth": 16})
+        async with Running(world.scaler):
+            for number in range(140):
+                if number in {30, 80}:
+                    world.scale(key, 7, by="kubectl")
+                world.speak()
+                await asyncio.sleep(1)
+        assert world.scaler.published(key).external_writer == ""
+        assert world.replicas() == 2
+
+    live(scenario)
+
+
+def test_a_standby_serves_higher_replicas_that_no_status_shows_yet() -> None:
+    """In Kubernetes 1.35, managedFields don't name the writer to /scale."""
+
+    async def scenario(world: OperatorReplica) -> None:
+        world.dictate().desired[DIGITS] = 5
+        key = world.model(replicas=5, maxReplicas=20, actuator=None, scaling_status={"desired": 5, "current": 5})
+        async with Running(world.scaler):
+            await asyncio.sleep(3)
+            assert await served(world) == 5
+            world.scale(key, 9, by="")
+            assert await served(world) == 9
+
+    live(scenario, leads=False)
+
+
+def test_a_conflict_through_scale_is_not_blamed_on_the_manifests_writer() -> None:
+    """In Kubernetes 1.35, managedFields keep the last writer of the manifest after writes to /scale."""
+
+    async def scenario(world: OperatorReplica) -> None:
+        world.dictate().desired[DIGITS] = 6
+        key = world.model(replicas=2)
+        applied = {"replicasWriter": "kubectl-client-side-apply", "replicasWrittenAt": rfc3339(EPOCH - 3600)}
+
+        def store(obj: Object, **_: str) -> None:
+            world.caches.resources._store(key, obj | {"metadata": obj["metadata"] | applied})
+
+        world.store = store  # type: ignore[method-assign,assignment]
+        async with Running(world.scaler):
+            for _ in range(6):
+                world.speak()
+                await asyncio.sleep(3)
+                world.scale(key, 2)
+            await asyncio.sleep(3)
+            assert world.scaler.published(key).external_writer.startswith("another controller or user has changed")
 
     live(scenario)

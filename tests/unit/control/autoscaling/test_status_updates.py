@@ -289,7 +289,7 @@ def test_signals_that_went_missing_stay_missing_when_the_reports_expire(
             for _ in range(int(EXPIRE_TIMEOUT_S) // 10 + 6):
                 world.speak(Key("team", "other"))
                 await asyncio.sleep(10)
-            assert not world.hub.has_model(*key)
+            assert key not in {*world.hub.models()}
             now, published = world.scaler.models[key].decision, world.scaler.published(key).decision
             assert now is not None
             assert now.has_reports
@@ -305,3 +305,36 @@ def test_signals_that_went_missing_stay_missing_when_the_reports_expire(
             assert after.why == f"2 replicas: {now.unknown}; the replicas stay as they are"
 
     live(scenario)
+
+
+def test_the_status_stays_until_reports_can_have_arrived_after_a_slow_start() -> None:
+    """Caches took longer than `SETTLED_S` to fill; agents can report only after that."""
+
+    async def scenario(world: OperatorReplica) -> None:
+        world.dictate().unknown[DIGITS] = "no balancer agent has reported yet"
+        world.model(replicas=2)
+        await asyncio.sleep(2 * SETTLED_S)
+        assert world.scaler.published(DIGITS).settling
+        async with Running(world.scaler):
+            await asyncio.sleep(SETTLED_S - 2)
+            assert world.scaler.published(DIGITS).settling
+            await asyncio.sleep(4)
+            assert not world.scaler.published(DIGITS).settling
+
+    live(scenario)
+
+
+def test_a_standby_has_the_mean_batch_and_requests_no_update() -> None:
+    async def scenario(world: OperatorReplica) -> None:
+        key = world.model(replicas=1, actuator=None)
+        world.sensing.mean_batch = lambda _: 8.0  # type: ignore[method-assign]
+        async with Running(world.scaler):
+            await world.load(80, 3)
+            reported = world.scaler.reported(key)
+            assert reported is not None
+            assert reported.mean_batch == 8.0
+            world.delete(key)
+            await asyncio.sleep(STATUS_INTERVAL_S + 1)
+            assert world.scaler.updates._batches == {}
+
+    assert live(scenario, leads=False).queued == []

@@ -437,7 +437,7 @@ def test_forbidden_pod_metadata_is_named_with_its_option() -> None:
 
     assert (refused.accepted, refused.reason) == (False, Reason.INVALID)
     assert (
-        "spec.runtime.podLabels has team, which this site does not allow; keys must start with one of te, kueue.x-k8s.io/ "
+        "spec.runtime.podLabels has team, which this site does not allow; allowed: te, kueue.x-k8s.io/* "
         "(operator option --model-pod-labels, chart value modelPodLabels)"
     ) in refused.message
     assert "no podAnnotations are allowed (operator option --model-pod-annotations" in refused.message

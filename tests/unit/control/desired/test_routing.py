@@ -131,3 +131,18 @@ def test_an_hpa_on_the_balancers_keeps_the_replicas_that_it_has_set(above: bool,
         if above
         else None
     )
+
+
+def test_services_of_routes_stay_while_the_routes_are_not_cached() -> None:
+    spec = {"traffic": {"mode": "Gateway", "gateway": {"name": "edge"}}}
+    before = replace(scope_of(spec), gateway_api=True)
+    planned = make(before)
+    assert planned.target is not None
+    children = applied_children(before, planned)
+    service = (kinds.SERVICE, "digits-route-a")
+    assert service in children
+    # The operator has just started: caches of routes are filled later than the others.
+    children = {child: obj for child, obj in children.items() if child[0] not in kinds.ROUTES}
+    now = scope_of(spec, children=children, revisions=(planned.target,))
+
+    assert service not in make(now).delete

@@ -309,3 +309,34 @@ def test_balancers_are_no_servers() -> None:
     balancer["metadata"]["labels"] = {names.COMPONENT_LABEL: names.BALANCER}
 
     assert [pods.is_server(p) for p in (server, balancer, pod("x", ready=True))] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("agent", "haproxy", "ready", "state"),
+    [
+        ({"waiting": {"reason": "PodInitializing"}}, {"waiting": {"reason": "PodInitializing"}}, False, "pulling"),
+        ({"running": {}}, {"waiting": {"reason": "PodInitializing"}}, False, "pulling"),
+        ({"running": {}}, {"running": {"startedAt": "2026-01-01T00:00:00Z"}}, False, "unready"),
+        ({"running": {}}, {"running": {"startedAt": "2026-01-01T00:00:00Z"}}, True, "ready"),
+    ],
+)
+def test_a_balancer_pod_fetches_and_loads_no_model(agent: Object, haproxy: Object, *, ready: bool, state: str) -> None:
+    conditions = [{"type": "Ready", "status": str(ready)}, {"type": "PodScheduled", "status": "True"}]
+    balancer = pods.project(
+        {
+            "metadata": {
+                "namespace": "team",
+                "name": "p",
+                "uid": "u",
+                "resourceVersion": "1",
+                "labels": {names.COMPONENT_LABEL: names.BALANCER},
+            },
+            "status": {
+                "phase": "Running",
+                "conditions": conditions,
+                "initContainerStatuses": [{"name": "agent", "restartCount": 0, "state": agent}],
+                "containerStatuses": [{"name": "haproxy", "restartCount": 0, "started": True, "state": haproxy}],
+            },
+        }
+    )
+    assert pod_stage.stage(balancer).state == state

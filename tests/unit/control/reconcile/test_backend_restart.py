@@ -242,3 +242,30 @@ def test_a_deleted_model_is_forgotten() -> None:
     model.repair(a="x")
     model.restarts.forget(Key("team", "m"))
     assert model.restarts._records == {}
+
+
+def test_restarts_count_however_long_the_model_takes_to_load() -> None:
+    model = RepairedModel()
+    model.put(pod("a"))
+    for restarts in (1, 2):
+        model.repair(a="x")
+        model.put(pod("a", ready=False, restarts=restarts))
+        model.now += FORGET_S * 0.5
+        model.repair()
+        model.now += FORGET_S * 0.9
+        model.put(pod("a", restarts=restarts))
+    model.repair(a="x")
+    assert (kinds.POD, "team", "a") not in model.api.objects, "its backend died again after two restarts"
+
+
+def test_a_pod_that_never_gets_ready_delays_other_restarts_for_ten_minutes() -> None:
+    model = RepairedModel()
+    model.put(pod("a"), pod("b"), pod("c"))
+    model.repair(a="x")
+    model.put(pod("a", ready=False, restarts=1))
+    model.now += FORGET_S
+    model.repair(b="x")
+    assert model.ordered() == set()
+    model.now += 1
+    model.repair(b="x")
+    assert model.ordered() == {"b"}

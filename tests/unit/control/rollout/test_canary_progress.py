@@ -393,3 +393,19 @@ def test_a_canary_costs_at_most_one_serving_pod_until_one_slot(count: int, spare
     assert rollout.phase in {RolloutPhase.COMPLETE, RolloutPhase.ROLLED_BACK}
     assert len(cluster.slots()) == 1
     assert [s.revision for s in cluster.servers if s.ready] == [rollout.target.key] * cluster.count
+
+
+def test_a_canary_beyond_the_steps_of_its_spec_is_at_the_last() -> None:
+    cluster, _, requested = begun()
+    cluster.settle(rounds=4, step_s=1)
+    cluster.verdict = CanaryResult(requested, "promote", "as good")
+    cluster.now += 60
+    cluster.settle(rounds=4, step_s=1)
+    cluster.verdict = None
+    cluster.spec["rollout"]["canary"]["steps"] = [{"weight": 40, "pause": {}}]
+    cluster.settle(rounds=2, step_s=1)
+    status = status_of(cluster)
+
+    assert status["rollout"]["canary"] == {"step": 1, "weight": 40, "pods": 2, "paused": True}
+    assert "step 1 of 1" in status["rollout"]["message"]
+    assert f"annotation {PROMOTE_STEP} to {requested}/1." in status["rollout"]["message"]

@@ -119,3 +119,49 @@ def test_a_pod_that_says_anything_else_says_nothing_of_sequences(message: str, c
     assert planned.target is not None
 
     assert make(after(first, planned, pods=(fetcher_pod(planned.target.key, message, code),))).acceptance.accepted
+
+
+def test_a_stateful_volume_stays_at_one_replica_whatever_its_scaling_allows() -> None:
+    spec: dict[str, Any] = {"replicas": 3, "scaling": {"minReplicas": 2, "maxReplicas": 5}}
+    first = scope_of(spec)
+    planned = make(first)
+    assert planned.target is not None
+    detected = make(after(first, planned, pods=(fetcher_pod(planned.target.key, REPORT),)))
+
+    assert "spec.scaling.maxReplicas is 5" in detected.acceptance.message
+    assert detected.spec is not None
+    assert detected.spec.scaling is not None
+    assert (detected.replicas, detected.spec.scaling.min_replicas, detected.spec.scaling.max_replicas) == (1, 1, 1)
+    (servers,) = (o for o in detected.then if o["kind"] == "Deployment" and o["metadata"]["name"] == "digits-a")
+    assert servers["spec"]["replicas"] == 1
+    (config_map,) = (
+        o for o in detected.then if o["metadata"]["name"] == "digits-balancer" and o["kind"] == "ConfigMap"
+    )
+    assert '"maxReplicas":1' in config_map["data"]["accepted.json"], "the autoscaler follows it"
+
+
+def test_requests_are_not_repeated_while_pods_of_a_stateful_revision_serve() -> None:
+    first = of_config_map(replicas=1)
+    planned = make(first)
+    assert planned.target is not None
+    served = RolloutRecord(began="b", ended="e", served="s", result="Served", sequences=True).on(planned.target)
+    pods = (pod("p", ready=True, revision=served.key),)
+    stateless = of_config_map("dynamic_batching {}", replicas=1)
+    changed = replace(stateless, children=applied_children(first, planned), revisions=(served,), pods=pods)
+
+    assert make(changed).target != served
+    assert balancers_plan(make(changed))["sequences"] is True
+
+
+@pytest.mark.parametrize(("others", "sequences", "count"), [(3, False, 3), (3, True, 1), (0, False, 1)])
+def test_stateless_pods_stay_while_a_stateful_revision_is_rolled_out(others: int, sequences: bool, count: int) -> None:
+    first = scope_of({"replicas": 3})
+    planned = make(first)
+    assert planned.target is not None
+    earlier = RolloutRecord(served="s", sequences=sequences).on(replace(planned.target, key="earlier"))
+    ready = tuple(pod(f"p{n}", ready=True, revision="earlier") for n in range(others))
+    seen = after(first, planned, pods=(*ready, fetcher_pod(planned.target.key, REPORT)))
+    seen = replace(seen, revisions=(*seen.revisions, replace(earlier, number=0)))
+
+    assert not make(seen).acceptance.accepted
+    assert make(seen).replicas == count

@@ -76,6 +76,10 @@ def test_every_option_reaches_the_site(tmp_path: Path) -> None:
         (["--prometheus-token-file=t"], "--prometheus-token-file is given without --prometheus-url"),
         (["--prometheus-gpu-matchers=a"], "--prometheus-gpu-matchers is given without --prometheus-url"),
         (["--prometheus-arrivals=a"], "--prometheus-arrivals is given without --prometheus-url"),
+        (
+            [f"--prometheus-url={URL}", "--prometheus-query=jobs=a", "--prometheus-query=jobs=b"],
+            "--prometheus-query is given twice for one of jobs; give each name once",
+        ),
     ],
     ids=str,
 )
@@ -252,3 +256,8 @@ def test_links_of_the_dashboard_are_base_urls() -> None:
     ):
         with pytest.raises(argparse.ArgumentError, match=r"is no base URL; for example https://grafana"):
             parsed_settings("--dashboard=localhost", f"--dashboard-alerts={bad}")
+
+
+def test_a_gpu_product_has_one_price() -> None:
+    with pytest.raises(SettingsError, match="--gpu-price is given twice for one of NVIDIA-L4; give each name once"):
+        parsed_settings("--gpu-price=NVIDIA-L4=0.80", "--gpu-price=NVIDIA-L4=0.90")

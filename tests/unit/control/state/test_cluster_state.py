@@ -112,6 +112,7 @@ def test_the_last_writer_of_the_replicas_is_kept_of_managed_fields_alone(entries
     kept = ManualCaches().caches.resources.project(obj)
 
     assert kept["metadata"]["replicasWriter"] == writer
+    assert bool(kept["metadata"]["replicasWrittenAt"]) == bool(writer)
     assert "managedFields" not in kept["metadata"]
 
 

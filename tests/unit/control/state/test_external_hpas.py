@@ -13,11 +13,14 @@ from tests.unit.control.scope_builders import UID, resource
 from tests.unit.control.state.manual_caches import DIGITS, ManualCaches, labelled
 
 
-def autoscaler(name: str, target: str, *, kind: str = "ModelDeployment", owner: Any = None) -> Object:
+def autoscaler(
+    name: str, target: str, *, kind: str = "ModelDeployment", api_version: str | None = None, owner: Any = None
+) -> Object:
     meta: Object = {"namespace": "team", "name": name, "uid": name}
     if owner:
         meta["ownerReferences"] = [owner]
-    return {"metadata": meta, "spec": {"scaleTargetRef": {"kind": kind, "name": target}}}
+    reference = {"kind": kind, "name": target} | ({"apiVersion": api_version} if api_version else {})
+    return {"metadata": meta, "spec": {"scaleTargetRef": reference}}
 
 
 @pytest.mark.parametrize(
@@ -37,6 +40,8 @@ def autoscaler(name: str, target: str, *, kind: str = "ModelDeployment", owner: 
         (autoscaler("theirs", "other"), ""),
         (autoscaler("theirs", "digits", kind="Deployment"), ""),
         (autoscaler("theirs", "digits", kind="StatefulSet"), ""),
+        (autoscaler("mine", "digits", api_version="serving.halcyon.dev/v1alpha1"), "HorizontalPodAutoscaler mine"),
+        (autoscaler("theirs", "digits", api_version="ml.example.com/v1"), ""),
     ],
 )
 async def test_an_external_hpa_is_found_by_its_target(hpa: Object, description: str) -> None:
@@ -61,6 +66,11 @@ async def test_an_external_hpa_is_found_by_its_target(hpa: Object, description: 
             {"digits-balancer": "HorizontalPodAutoscaler theirs"},
         ),
         (autoscaler("theirs", "digits-other", kind="Deployment"), {}),
+        (
+            autoscaler("theirs", "digits-a", kind="Deployment", api_version="apps/v1"),
+            {"digits-a": "HorizontalPodAutoscaler theirs"},
+        ),
+        (autoscaler("theirs", "digits-a", kind="Deployment", api_version="apps.example.com/v1"), {}),
         (autoscaler("theirs", "digits-a"), {}),
     ],
 )

@@ -199,12 +199,14 @@ class Replica:
         listed = [Name(*key) for key in self.caches.resources.all_keys()]
         self.fleet.page(
             TableQuery(),
-            names=listed,
+            names=lambda: listed,
+            version=lambda name: self.caches.resources.version(Key(*name)),
             model=lambda name: self.caches.resources.get(Key(*name)),
             numbers=lambda _: UNKNOWN,
             namespaces=None,
             changes=self.version,
             step=0,
+            second=self.version,
         )
         rows = {name: row for name, (_, row) in self.fleet._rows.items()}
         return rows, [line for line in lines if '="good"' in line]
@@ -502,7 +504,7 @@ def test_a_failing_row_reports_it_beside_the_others() -> None:
     models = {Name("a", "odd"): {"metadata": {"resourceVersion": "1"}}, Name("a", "good"): FULL}
     fleet = Fleet(ChartHistory())
 
-    fleet._read(list(models), models.get)
+    fleet._refresh(lambda: list(models), lambda _: "1", models.get, 1, 0)
 
     assert fleet._rows[Name("a", "odd")][1].reason == "Unreadable"
     assert fleet._rows[Name("a", "good")][1] == row(FULL)

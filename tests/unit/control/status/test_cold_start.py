@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from halcyon.api.status import PodsStatus
-from halcyon.api.timestamps import epoch_seconds
+from halcyon.api.timestamps import epoch_seconds, rfc3339
 from halcyon.control.desired.plan import make
 from halcyon.control.state.scope import Scope
 from halcyon.control.status import cold_start, status
@@ -70,6 +70,17 @@ def test_the_last_start_counts_and_stays_when_its_pod_goes() -> None:
     assert last["pod"] == "new"
     assert cold_start_of(old, before=last) == last
     assert cold_start_of(before=last) == last
+
+
+def test_a_pod_that_becomes_ready_again_is_no_second_start() -> None:
+    first = server("r", "a", NOW, age_s=400)
+    published = cold_start_of(first)
+    again = server("r", "a", NOW, age_s=400)
+    ready = next(c for c in again["status"]["conditions"] if c["type"] == "Ready")
+    ready["lastTransitionTime"] = rfc3339(NOW - 100)
+
+    assert start(again) != start(first)
+    assert cold_start_of(again, before=published) == published
 
 
 def test_a_start_longer_than_the_limit_is_none() -> None:

@@ -15,17 +15,24 @@ from hypothesis import strategies as st
 
 from halcyon.api.conditions import Reason
 from halcyon.api.documents.measured_capacity import MeasuredCapacity, MeasuredLine, Served
+from halcyon.api.spec.defaults import ResolvedTargets
 from halcyon.api.status import Status
 from halcyon.control.desired.plan import make
 from halcyon.control.rollout.rollout_record import RolloutRecord
-from halcyon.control.state.scope import Measured, PublishedScaling, Scope, Signals, SourceState
+from halcyon.control.state.scope import Measured, PublishedCosts, PublishedScaling, Scope, Signals, SourceState
 from halcyon.control.status import status
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.metricsapi.api_service import ExternalMetricsApi
 from halcyon.render.names import SLOT_A
+from halcyon.scaling.gpu_cost import Cost
+from halcyon.scaling.hpa.algorithm import signal_proposals
+from halcyon.scaling.hpa.metrics import RulesReading
+from halcyon.scaling.observations import Value
+from halcyon.scaling.planner.capacity.queueing import Replica, ServiceLine
 from halcyon.scaling.planner.capacity_source import CapacitySource
 from halcyon.scaling.planner.outputs import PlanPart
+from halcyon.scaling.planner.reading import Objectives
 from halcyon.scaling.policy.decision import Change, Decision, Signal
 from tests.drawn import draws
 from tests.strategies import documents
@@ -845,7 +852,10 @@ def test_the_informative_messages_of_an_hpa_are_shown(
     [
         (CapacitySource("BatchStatistics", 62.5, "8 requests in 0.128 s"), "62.5", None),
         (CapacitySource("TimeInPods", 2.0, "a pod answers 2 req/s", "AnswersDisagree"), "2", "AnswersDisagree"),
+        (CapacitySource("Answers", 999.7, "a pod answers 1000 req/s"), "1000", None),
         (CapacitySource("Answers", 12345.6, "they share a limit", "SharedLimit"), "12346", "SharedLimit"),
+        (CapacitySource("Answers", 999.7, "they share a limit", "SharedLimit"), "1000", "SharedLimit"),
+        (CapacitySource("TimeInPods", 0.0000333, "a pod answers slowly"), "0.0000333", None),
         (CapacitySource("Unknown", None, "no pod has been full", "AnswersDisagree"), None, "AnswersDisagree"),
     ],
 )
@@ -888,6 +898,34 @@ def test_a_measured_capacity_is_shown_before_any_decision() -> None:
         "image": SERVED.image,
         "gpuProduct": "NVIDIA-H200",
     }
+
+
+def test_the_time_of_a_measurement_has_the_form_of_the_schema() -> None:
+    document = MEASURED.model_copy(update={"measured_at": "2026-01-01T01:30+01:30"})
+    now = deployed(SCALING, measured=Measured(SERVED, document, LINE))
+
+    assert of(now)["capacity"]["observedAt"] == "2026-01-01T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("cost", "shown"), [(0.0000284, "0.000028"), (0.5, "0.5"), (33.3, "33"), (123.4, "120"), (2880.0, "2900")]
+)
+def test_a_cost_is_shown_without_an_exponent(cost: float, shown: str) -> None:
+    costs = PublishedCosts(Cost(1, 4.0, cost, None, None, None, None), "EUR")
+
+    assert of(deployed(costs=costs))["cost"]["perThousandInferences"] == shown
+
+
+def test_the_line_of_a_capacity_has_the_instances_that_the_planner_uses() -> None:
+    line = ServiceLine(0.08, 0.006)
+    aims = Objectives(low=1, high=4, max_batch=8, instances=1)
+    capacity = CapacitySource("BatchStatistics", 62.5, "by batches", None, Replica(line, 8), line, aims)
+    # The spec has four instances, and its revision was rolled back.
+    requested = Measured(Served("digits-5d7c", "localhost/tritonserver:24.10", "", 4))
+    now = deployed(SCALING, scaling=decided(replace(DECIDED, capacity=capacity)), measured=requested)
+    assert of(now)["capacity"]["lines"] == [
+        {"instances": 1, "constantMilliseconds": "80", "perRowMilliseconds": "6", "maxBatchSize": 8}
+    ]
 
 
 def test_an_ignored_capacity_is_shown_with_its_reason() -> None:
@@ -935,6 +973,25 @@ def test_a_decision_is_shown_with_its_parts_limits_and_predecessors() -> None:
     assert scaling["parts"][1] == {"name": "backlog", "replicas": 1, "why": "3 waiting needs 1"}
     assert scaling["decisions"] == [{"time": NOW, "before": 1, "after": 2, "why": "it rose"}]
     assert scaling["decidedAt"] == NOW
+
+
+def test_a_decision_with_all_parts_fits_the_schema() -> None:
+    """The API server rejects the whole status if a single value exceeds the schema."""
+    names = ("rate", "trend", "season", "spike", "backlog", "queueDepth", "concurrency", "metric", "gpuUtilization", "batch")  # fmt: skip
+    verdict = replace(DECIDED, parts=tuple(PlanPart(name, 2, f"{name} needs 2") for name in names))
+    new_status = of(deployed(SCALING, scaling=decided(verdict)))
+    assert [part["name"] for part in new_status["scaling"]["parts"]] == [*names]
+    Status.model_validate_json(json.dumps(new_status), strict=True)
+
+
+def test_a_signal_that_requires_millions_of_replicas_fits_the_schema() -> None:
+    targets = ResolvedTargets(queue_depth=1, gpu_utilization=None, metric=1)
+    reading = RulesReading(AT, 1, Value(0.0, AT), None, metric=Value(8e9, AT))
+    proposals = signal_proposals(reading, targets)
+    assert [term.proposal for term in proposals] == [0, 2**31 - 1]
+    signal = replace(SIGNALS[0], name="metric", proposal=proposals[1].proposal)
+    verdict = replace(DECIDED, parts=(PlanPart("metric", 2**31 - 1, "m"),), signals=(signal,))
+    Status.model_validate_json(json.dumps(of(deployed(SCALING, scaling=decided(verdict)))), strict=True)
 
 
 def test_a_young_process_adds_nothing_about_an_unreported_model() -> None:

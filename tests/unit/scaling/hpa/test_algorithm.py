@@ -167,7 +167,7 @@ def test_the_sentence_has_the_numbers() -> None:
         "1 replica (unchanged): queueDepth 10 at 10 per replica is close enough to 1; no limit applies"
     )
     assert "queueDepth is unknown (silent)" in decide(0.0, 1, None).describe()
-    assert decide(0.0, 9, 0.0, high=5).describe() == "5 replicas (9 before): maxReplicas is 5"
+    assert decide(0.0, 9, 0.0, high=5).describe() == "5 replicas (9 before): the maximum is 5"
 
 
 values = st.one_of(st.none(), st.floats(0, 1e7))

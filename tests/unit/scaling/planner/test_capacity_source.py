@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from halcyon.scaling.planner.answer_evidence import AnswerEvidence
@@ -46,6 +48,11 @@ def test_requests_at_once_are_a_source_of_their_own() -> None:
     assert (source.name, source.rps, source.line, source.contradiction) == ("Bench", 2.0, None, None)
     assert source.why == "32 requests at once take 16 s, as halcyon bench measured it"
     assert source.sustained_rps == pytest.approx(1.6)
+
+
+def test_a_time_that_traffic_has_shown_is_not_attributed_to_the_measurement() -> None:
+    seen = replace(AnswerEvidence().with_measured((32.0, 16.0)), seconds=8.0, fastest_s=8.0, rps=4.0)
+    assert seen.describe() == "32 requests at once, as halcyon bench measured it, take 8 s in the pods"
 
 
 def test_a_model_without_a_measurement_has_no_source() -> None:

@@ -92,11 +92,19 @@ def test_a_deadline_too_close_for_a_new_replica_adds_none() -> None:
     assert "too late" in added((late,), SUPPLY, users=1, current=1, high=9, now=NOW + 25).why
 
 
+def test_rows_that_free_capacity_finishes_in_time_add_no_replica() -> None:
+    # 900 rows take 30 s of what the users leave, and a new replica would be ready 6 s before the deadline.
+    assert count(replace(JOB, rows_left=900, deadline=NOW + 36)) == 0
+    # 2,000 rows: 30 s at 30 rows/s, and the rest by replicas that serve for 30 s.
+    assert count(replace(JOB, rows_left=2_000, deadline=NOW + 60)) == 1
+    assert count(replace(JOB, rows_left=6_000, deadline=NOW + 60)) == 3
+
+
 def test_the_decision_says_for_whom_the_replicas_are() -> None:
     decision = with_batches(USERS, (replace(JOB, deadline=NOW + 1030),), SUPPLY, high=10)
     assert decision.desired == 2
     assert decision.why == (
-        "2 replicas: 1 for users and 1 for batch inference (nightly: 36,000 rows until the deadline need 36 rows/s, "
+        "2 replicas: 1 for users and 1 for batch inference (nightly: 36,000 rows until the deadline need 34.95 rows/s, "
         "and users leave 30). For users: 1 replica: 30 req/s needs 1"
     )
     assert [(part.name, part.replicas) for part in decision.parts] == [("rate", 1), ("batch", 2)]

@@ -68,6 +68,15 @@ def test_a_schedule_that_sets_a_bound_is_named() -> None:
     assert limits(plan(2, 1), replace(AIMS, windows=(night,))) == {"min": "minReplicas is 2"}
 
 
+def test_a_minimum_above_a_schedule_s_maximum_is_not_named() -> None:
+    night = OpenWindow("night", low=None, high=3)
+    office = OpenWindow("office", low=5, high=None)
+
+    assert limits(plan(3, 1), replace(AIMS, low=4, windows=(night,))) == {"min": "the schedule night sets at most 3"}
+    assert limits(plan(3, 1), replace(AIMS, windows=(office, night))) == {"min": "the schedule night sets at most 3"}
+    assert limits(plan(4, 1), replace(AIMS, high=4, windows=(office,))) == {"min": "maxReplicas is 4"}
+
+
 def test_the_parts_at_the_maximum_are_those_without_a_bound() -> None:
     objectives: list[Objectives] = []
 

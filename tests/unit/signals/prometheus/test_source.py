@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 import subprocess
 import sys
 import threading
@@ -161,9 +162,21 @@ def test_a_template_keeps_every_dollar_that_is_no_name_of_ours() -> None:
     assert query == 'f{ns="a",pod=~"^b-.*$",x="$names"}'
 
 
-def test_the_default_question_for_arrivals_takes_no_other_models_balancers() -> None:
-    query = arrival_history.query(arrival_history.ARRIVALS, namespace="ns", name="m")
-    assert 'namespace="ns",pod=~"m-balancer-[a-z0-9]+-[a-z0-9]+"' in query
+def pod_of(deployment: str) -> str:
+    """The name of a pod, which Kubernetes cuts to 63 characters."""
+    return f"{deployment}-7d9f8c6b5d-"[:58] + "x2x3x"
+
+
+@pytest.mark.parametrize("length", [1, 37, 38, 40, 46, 47, 48, 49, 50, 51, 52])
+def test_the_default_query_for_arrivals_takes_the_balancers_of_its_model_alone(length: int) -> None:
+    name = "m" * length
+    query = arrival_history.query(arrival_history.ARRIVALS, namespace="ns", name=name)
+    assert 'namespace="ns"' in query
+    pods = re.compile(re.search(r'pod=~"([^"]*)"', query)[1])  # type: ignore[index]  # it is there
+    assert pods.fullmatch(pod_of(f"{name}-balancer"))
+    others = [f"{name}{other}" for other in ("-balance", "-a", "x", *(("-balancer",) if length == 1 else ()))]
+    assert not [other for other in others if len(other) <= 52 and pods.fullmatch(pod_of(f"{other}-balancer"))]
+    assert not pods.fullmatch(pod_of(f"{name}-a"))
 
 
 class Clock:

@@ -1,9 +1,9 @@
 """Grants of GPUs to models from the site's GPU budget. Pure.
 
-If a model needs more GPUs than its grant allows, it gets them at once if enough GPUs are free. Otherwise it keeps its
-grant until the budget is next allocated among all models (`share`, at most once a second). No model is scaled down in
-favour of another, because a serving pod is worth more than one that has to start. Out of scope: the allocation
-algorithm (`scaling.gpu_budget`), and the desired replicas of a model.
+If a model needs more GPUs than its grant, it gets them at once if enough GPUs are free. Otherwise it keeps its grant
+until the budget is allocated among all models again (`share`, at most once a second). No model is scaled down in favour
+of another, because a serving pod is worth more than one that must start first. Out of scope: the allocation algorithm
+(`scaling.gpu_budget`), and the desired replicas of a model.
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ class GpuBudget:
     """Maximum number of GPUs that all models may hold in total."""
     _demands: dict[Key, Demand] = field(default_factory=dict)
     _granted: dict[Key, int] = field(default_factory=dict)
+    """Number of replicas granted to each model."""
     _free: int = 0
+    """Number of GPUs that no model holds; negative if models hold more than the budget."""
     _stale: bool = True
+    """Whether a demand has changed since the last allocation among all models."""
 
     def __post_init__(self) -> None:
         """Initialize the budget without grants, so that all GPUs are free."""
@@ -81,10 +84,9 @@ class GpuBudget:
         return [key for key, count in self._granted.items() if count > before[key]]
 
     def _with_floor(self, key: Key) -> Demand:
-        """Return a model's demand for the allocation.
+        """Return a model's demand, with the replicas that the model holds as its floor, but at least 1.
 
-        The demand has a floor: the number of replicas that the model holds, but at least 1. The floors of all models
-        are granted before any additional replicas, so that no model loses replicas.
+        The allocation grants the floors of all models before any other replicas, so that no model loses replicas.
         """
         demand = self._demands[key]
         held = max(demand.current, self._granted[key])
@@ -92,9 +94,6 @@ class GpuBudget:
         return replace(demand, desired=desired, current=held, floor=min(desired, max(held, 1)))
 
     def _held(self, key: Key) -> int:
-        """Return the number of GPUs that a model holds.
-
-        The result is the larger of two numbers: the GPUs of its grant, and those of its current replicas.
-        """
+        """Return the GPUs that a model holds: those of its grant or of its current replicas, whichever are more."""
         demand = self._demands.get(key)
         return 0 if demand is None else max(self._granted[key], demand.current) * demand.gpus_per_replica

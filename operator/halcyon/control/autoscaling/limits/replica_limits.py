@@ -23,18 +23,17 @@ from halcyon.kube.kinds import Key
 from halcyon.scaling.policy.decision import Decision, ReplicaLimit, limited
 
 SETTLED_S = 2.0
-"""Time after which a quota's usage includes new pods, in seconds. Until then, the last known limit still applies."""
-
-
+"""Seconds after which a quota's usage includes new pods. Until then, the last known limit still applies."""
 PROMISE_S = 10.0
-"""Time within which the pods of a grant are normally created, in seconds."""
+"""Seconds within which the pods of a grant are normally created. After that, the grant no longer limits other models."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Grant:
-    """Recent grant of replicas to a model. Its pods might not all be counted in the quotas yet."""
+    """Replicas that a model was recently allowed to have. The quotas may not count all of their pods yet."""
 
     count: int
+    """Number of replicas."""
     present: int
     """Number of the model's pods at the time of the grant."""
     at: float
@@ -49,6 +48,8 @@ class _LastLimit:
     """Number of the model's pods that have not ended and are not being deleted."""
     since: float
     """Monotonic time since which the model has had this number of live pods, in seconds."""
+    at: float
+    """Monotonic time at which the quotas were last evaluated for the model, in seconds."""
     limit: resource_quotas.QuotaLimit
 
 
@@ -78,12 +79,13 @@ class ReplicaLimits:
     def _limit(self, key: Key, spec: Spec, decision: Decision) -> Decision:
         is_increase = decision.desired is not None and decision.desired > decision.current
         if self.budget is None and not is_increase:
-            return decision  # the usual case: quotas only limit growth
+            return decision  # the usual case: quotas limit only increases
         is_active = spec.scaling is not None and spec.scaling.mode == "Active"
         desired = decision.desired if decision.desired is not None and is_active else decision.current
-        limits = [self._budget_limit(key, spec, desired, decision.current)]
-        if is_increase:
-            limits.append(self._quota_limit(key, decision.current))
+        quota = self._quota_limit(key, decision.current) if is_increase else None
+        # Request no GPUs of the budget for replicas that the quotas don't allow: other models can use them.
+        requested = desired if quota is None else min(desired, quota.replicas)
+        limits = (quota, self._budget_limit(key, spec, requested, decision.current))
         decision = limited(decision, (limit for limit in limits if limit is not None))
         if is_increase and is_active:
             self._grant(key, decision)
@@ -99,7 +101,7 @@ class ReplicaLimits:
     def share(self, decided: AbstractSet[Key]) -> Iterable[Key]:
         """Allocate the GPU budget, and return the models whose grant has grown.
 
-        Models that aren't in `decided` have no desired replicas. Their demand is their current number of replicas.
+        `decided` are the models with a number of desired replicas. The demand of others is their current replicas.
         """
         if self.budget is None:
             return ()
@@ -113,10 +115,7 @@ class ReplicaLimits:
         return self.budget.share()
 
     def _gpus(self, key: Key) -> int | None:
-        """Return the number of GPUs per replica; None if unknown.
-
-        The number is taken from the accepted spec. If no spec was accepted, it is taken from the server Deployment.
-        """
+        """Return the GPUs per replica, from the accepted spec or else from the server Deployment; None if unknown."""
         spec = self.specs.get(key)
         return gpus_each(self.caches, key) if spec is None else spec.runtime.gpus
 
@@ -127,10 +126,7 @@ class ReplicaLimits:
         return self.budget.request(key, desired=desired, current=current, gpus=spec.runtime.gpus, priority=priority)
 
     def _quota_limit(self, key: Key, current: int) -> ReplicaLimit | None:
-        """Return the limit of the quotas on a model's replicas; None if there is no limit.
-
-        The limit is never lower than the current number of replicas.
-        """
+        """Return the quotas' limit on a model's replicas, at least the current number; None if there is no limit."""
         quotas = self.caches.quotas.find(key.namespace, QUOTA_INDEX)
         deployment = servers(self.caches, key) if quotas else None
         if deployment is None:
@@ -141,16 +137,18 @@ class ReplicaLimits:
         if limit is None:
             return None
         last = self._limits.get(key)
+        if last is not None and now - last.at > PROMISE_S:
+            last = None  # other models may have used the quota since
         since = -math.inf if last is None else last.since if last.present == present else now
         settled = limit if last is None or now - since >= SETTLED_S else last.limit
-        self._limits[key] = _LastLimit(present, since, settled)
+        self._limits[key] = _LastLimit(present, since, now, settled)
         return ReplicaLimit("quota", max(settled.pods, current), settled.describe())
 
     def _present(self, key: Key) -> int:
         return sum(pods.is_live(pod) for pod in self.caches.pods.find(key.namespace, key.name))
 
     def _grant(self, key: Key, decision: Decision) -> None:
-        """Record a grant of replicas, so that no other model gets the same part of a quota before the pods exist."""
+        """Record the granted replicas, so that no other model gets the same part of a quota before their pods exist."""
         if decision.desired is None or not self.caches.quotas.find(key.namespace, QUOTA_INDEX):
             return
         now = self.clock.monotonic()

@@ -9,6 +9,7 @@ has the current state of the switch.
 # | `holdScaleDown` has a text      | no decision and no HPA of Halcyon lowers a model's replicas  |
 # | `holdScaleDown` empty or absent | none                                                         |
 # | can't be read                   | that of the last successful read                             |
+# | could not be read since start   | as if it had a text, unless the operator has no permission   |
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from halcyon.kube import kinds
-from halcyon.kube.errors import ApiError, Unreachable
+from halcyon.kube.errors import ApiError, Refused, Unreachable
 from halcyon.kube.kinds import Kind, Object
 from halcyon.scaling.policy.decision import Decision, held
 
@@ -29,6 +30,8 @@ POLL_INTERVAL_S = 5.0
 SWITCH = "holdScaleDown"
 """Key of the switch in the ConfigMap. Its value is the reason why scaling down is stopped."""
 MAX_REASON_LENGTH = 200
+UNREAD = "perhaps, because the operator could not read the switch yet"
+"""Reason before the first read. The switch may be on, and removed replicas would take minutes to come back."""
 
 
 class Reader(Protocol):
@@ -48,7 +51,7 @@ class SiteHold:
     """Name of the ConfigMap that contains the switch."""
     on_change: Callable[[], None]
     """Function that is called after a change of the switch, so that the HPAs are rendered again."""
-    reason: str = field(default="", init=False)
+    reason: str = field(default=UNREAD, init=False)
     """Reason why replicas aren't lowered now; empty if the switch is off."""
 
     async def run(self) -> None:
@@ -63,14 +66,14 @@ class SiteHold:
             config_map = await self.client.get(kinds.CONFIG_MAP, self.namespace, self.name)
         except (ApiError, Unreachable) as error:
             log.warning("cannot read the switch for scaling down; its last state stays", extra={"error": str(error)})
-            return
+            if self.reason != UNREAD or not isinstance(error, Refused):
+                return
+            config_map = None  # a site without the permission has no switch
         reason = " ".join(str(((config_map or {}).get("data") or {}).get(SWITCH) or "").split())[:MAX_REASON_LENGTH]
         if reason != self.reason:
+            text = "scaling down is stopped by the site" if reason else "scaling down is allowed"
+            log.info(text, extra={"why": reason})
             self.reason = reason
-            log.info(
-                "scaling down is stopped by the site" if reason else "scaling down is allowed again",
-                extra={"why": reason},
-            )
             self.on_change()
 
     def apply(self, decision: Decision, max_replicas: int) -> Decision:

@@ -39,9 +39,8 @@ class Saved:
     def restored(self, *, now: float = math.inf) -> Restored:
         """Return the planner's memory for a new process, and the parts that can't be read. This takes 20 to 40 ms.
 
-        If the memory was packed after `now` (seconds since the epoch), the clock of the previous node was ahead. The
-        times in the memory are then shifted. Otherwise replicas would be kept until the clock reaches a hold in the
-        future.
+        If the memory was packed after `now` (seconds since the epoch), the clock of the previous node was ahead, and
+        the times in the memory are shifted. Otherwise a hold could keep replicas until a time in the future.
         """
         restored = unpacked(_document(self.content).get("memory"))
         memory = resumed(restored.memory)
@@ -92,11 +91,10 @@ def sign_of(memory: PlannerMemory) -> str:
 
     Batches, rates, seasons and the dispersion are learnt from requests, so the digest includes the time of the last
     request. It also includes what is learnt without requests: start times, the service line after a warm-up, the end of
-    a spike, and a wrong prediction of the next spike. Other changes without requests only reflect passing time: empty
-    bins (unknown after a restart, when the season uses other days), expired holds, and samples equal to the last one.
+    a spike, and a wrong prediction of the next spike. Other changes without requests only show that time has passed:
+    empty bins, expired holds, and samples equal to the last one.
 
-    Numbers are rounded as in the JSON, so that the digest of a memory stays the same when the memory is stored and
-    read.
+    Numbers are rounded as in the JSON, so that storing and reading a memory doesn't change its digest.
     """
     capacity, spikes = memory.capacity, memory.spikes
     line = () if capacity.line is None else (capacity.line.t0_s, capacity.line.row_s)

@@ -39,10 +39,7 @@ class GpuUtilization:
 
 
 class GpuUtilizationSources:
-    """Sources of GPU utilisation other than the agents, with the state that they keep between calls.
-
-    They are used if the agents report GPU utilisation for too few pods.
-    """
+    """Sources of GPU utilisation for pods whose agents don't report it, with their state between two calls."""
 
     def __init__(self) -> None:
         """Initialize the sources without the state of any model."""
@@ -59,7 +56,7 @@ class GpuUtilizationSources:
     ) -> GpuUtilization | None:
         """Return GPU utilisation from another source if the agents report it for less than half of the ready pods.
 
-        Return None if the agents report it for at least half, if no other source does, or if the pods have no GPUs.
+        Return None if they report it for more, if no other source has it either, or if the pods have no GPUs.
 
         Args:
             key: the model.

@@ -6,29 +6,33 @@ Out of scope: what agents report on the pods (`signals.planner_reading`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from halcyon.api.documents.model_overlay import Overlay
 from halcyon.api.spec import Spec
 from halcyon.api.types import duration_s
 from halcyon.control.objects import pods
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.control.state.lookups import ready_balancers, server_versions, servers
+from halcyon.control.state.ownership import belongs
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.kube.kinds import Key
-from halcyon.render import names
+from halcyon.render import gpu, names
+from halcyon.render.revision import read
+from halcyon.scaling.planner.objectives import Serving
 from halcyon.scaling.planner.reading import PodReading
 
 
 @dataclass(slots=True)
 class ModelPodFacts:
-    """Data about a model's pods and Deployments, cached until one of them changes."""
+    """Data about a model's pods and Deployments, and the inputs from which it was computed."""
 
     spec: Spec
     changes: tuple[int, int]
-    """Change counters of the caches of pods and Deployments when this data was computed. They count the changes for all
-    models."""
+    """Change counters of the caches of pods and Deployments at the last check. They count changes of all models."""
     deployments: tuple[Any, ...]
     """ResourceVersions of the server Deployments."""
     server_pods: Sequence[Object]
@@ -39,6 +43,8 @@ class ModelPodFacts:
     balancers: frozenset[str]
     revision: str
     of_revision: frozenset[str]
+    serving: Serving | None
+    """Batch size and instances of the ready pods; None if unknown."""
 
 
 @dataclass(slots=True)
@@ -50,10 +56,7 @@ class ModelPods:
     _facts: ModelPodFacts | None = None
 
     def facts(self, caches: ClusterState, key: Key, spec: Spec) -> ModelPodFacts:
-        """Return data about the pods of a model.
-
-        The data is computed again only after a pod or a Deployment has changed.
-        """
+        """Return data about a model's pods. It is computed only if the spec, a pod or a Deployment has changed."""
         pods_now, deployments_now = caches.pods.changes, caches.children[kinds.DEPLOYMENT].changes
         cached = self._facts
         if cached is not None and cached.spec is spec and cached.changes == (pods_now, deployments_now):
@@ -77,6 +80,9 @@ class ModelPods:
             balancers=ready_balancers(caches, key),
             revision=revision,
             of_revision=frozenset(pod["metadata"]["name"] for pod in server_pods if pods.revision(pod) == revision),
+            serving=_serving(
+                caches, key, {pods.revision(pod) for pod in server_pods if pods.is_ready(pod)} or {revision}
+            ),
         )
         return facts
 
@@ -97,6 +103,7 @@ class ModelPods:
             if reading is None:
                 continue
             if ready_at is not None and ready_at - reading.created_at > longest_start_s:
+                # `startupTimeout` doesn't allow such a start, so the pod was ready before, at an unknown time.
                 reading = replace(reading, ready_at=None)
             readings.append(reading)
         return tuple(readings)
@@ -109,3 +116,24 @@ def _revision(caches: ClusterState, key: Key) -> str:
         return ""
     labels = deployment["spec"]["template"]["metadata"].get("labels") or {}
     return str(labels.get(names.REVISION_LABEL, ""))
+
+
+def _serving(caches: ClusterState, key: Key, revisions: AbstractSet[str]) -> Serving | None:
+    """Return the batch size and instances of the pods of these revisions, or the smaller ones if they differ.
+
+    Return None if the record of a revision is missing or can't be read.
+    """
+    uid = ((caches.resources.get(key) or {}).get("metadata") or {}).get("uid")
+    records = caches.children[kinds.CONTROLLER_REVISION].find(key.namespace, key.name)
+    stored = [content for record in records if uid and belongs(record, uid) and (content := read(record)) is not None]
+    serving = [content for content in stored if content.key in revisions]
+    if len(serving) < len(revisions):
+        return None
+    try:
+        overlays = [Overlay.from_json(content.overlay) for content in serving]
+        gpus = [max(gpu.count(content.template), 1) for content in serving]
+    except ValueError:  # a later version of the operator has stored it
+        return None
+    sizes = [overlay.max_batch_size for overlay in overlays if overlay.max_batch_size is not None]
+    instances = min((overlay.instances or 1) * count for overlay, count in zip(overlays, gpus, strict=True))
+    return Serving(min(sizes) if len(sizes) == len(overlays) else None, instances)

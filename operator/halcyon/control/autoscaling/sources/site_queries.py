@@ -3,8 +3,6 @@
 The site defines the queries, and a spec only names one of them. Otherwise a tenant could read the metrics of other
 tenants. Both replicas of the operator run the queries, so that a new leader has values. Several queries run at a time,
 so that a few slow ones don't delay the others until their values are too old.
-
-The last valid result is used until it is `MAX_AGE_S` old. After that, the value is missing.
 """
 
 # | last result                | value                                                            |
@@ -61,10 +59,7 @@ class SiteQueries:
     def create(
         cls, source: PrometheusSource | None, caches: ClusterState, specs: SpecsInForce, clock: Clock
     ) -> SiteQueries | None:
-        """Create the runner of the site's queries; return None if the site has no Prometheus or no queries.
-
-        These queries never delay the other queries of the site's Prometheus.
-        """
+        """Create the runner of the site's queries; return None if the site has no Prometheus or no queries."""
         if source is None or not source.queries:
             return None
         runners = tuple(source.beside(QUERY_TIMEOUT_S, kind="metric").value for _ in range(MAX_AT_ONCE))

@@ -41,7 +41,6 @@ model is 10 % after 100 batches, however many first executions there were."""
 _OLD_REVISION = 20.0
 """Weight of data from the previous revision, in batches. This data is a good initial guess if only a label has changed.
 If the model has changed, new batches soon outweigh it."""
-
 _MEASURED_BATCHES = 20.0
 """Initial weight of batch times that `halcyon bench` has measured, in batches."""
 _OUTWEIGHED = 100.0
@@ -238,17 +237,11 @@ def _sum(before: _Sums, sample: Sequence[tuple[float, int, float]]) -> _Sums:
 
     `sample` is (weight, rows, mean seconds).
     """
-    total, rows, rows2, seconds, rows_seconds = before
+    total = before[0]
     new = sum(weight for weight, _, _ in sample)
     share = min(1.0, _MAX_SAMPLE_BATCHES / new) if new > 0 else 0.0
     keep = min(1.0, (_MAX_WEIGHT - share * new) / total) if total > 0 else 1.0
-    total, rows, rows2, seconds, rows_seconds = (
-        total * keep,
-        rows * keep,
-        rows2 * keep,
-        seconds * keep,
-        rows_seconds * keep,
-    )
+    total, rows, rows2, seconds, rows_seconds = (value * keep for value in before)
     for each, size, mean in sample:
         weight = share * each
         total += weight

@@ -42,16 +42,16 @@ _UNKNOWN_NOISE = 0.2
 noise is known. Without this assumption, noise was mistaken for a step after a few similar seconds in a row at a high
 rate. At low rates, Poisson noise is at least as large. With 0.25, steps in the first half minute are detected later."""
 _OPENING_SIGMAS = (1.0, 0.5)
-"""Number of standard errors subtracted from the rate in the first minute after the first request: in its first second,
-and from its third one on. It applies if the model's capacity was measured before, otherwise `_SURE_SIGMAS` does. In the
-first second, a chance rise would start pods that stay for minutes, and the next decision is only a second later."""
+"""Number of standard errors that are subtracted from the rate in the first minute after the first request, as (at first,
+later). `_OPENING_S` has the times. They apply to models with a measured capacity, `_SURE_SIGMAS` to others. Less is
+certain at first: pods that are started for a chance rise stay for minutes."""
 _OPENING_S = (1.0, 3.0)
-"""Seconds since the first request to which the two values of `_OPENING_SIGMAS` belong. Between them, it is in
-proportion."""
+"""Times, in seconds since the first request, until which the first value of `_OPENING_SIGMAS` is used, and from which the
+second is. Between these times, the number of standard errors falls linearly."""
 _OPENING_FEW = 4.0
-"""Minimum number of requests for a smaller number of standard errors than the first one. At least as many requests are
-subtracted as for this number. For a model of 5 s, whose requests are few, half a standard error would use 20 % more GPU
-time in five minutes than a whole one."""
+"""Number of requests up to which the first value of `_OPENING_SIGMAS` is used at any time. From more requests, at least as
+much is subtracted as from this number. Without this minimum, a model with few requests of 5 s each would use 20 % more
+GPU time in five minutes."""
 _LIKELY = 1.65
 """Number of standard errors by which the load must exceed a forecast for the forecast to count as too low (95 %
 confidence). The number can be this low, because one comparison changes the learnt values only slightly."""
@@ -252,10 +252,10 @@ class ArrivalRate:
         return 1.0 / (1.0 + _SURE_SIGMAS * young * math.sqrt(spread / requests))
 
     def opening(self) -> float | None:
-        """Return a likely rate since the first request, in the first minute after it; None at any other time.
+        """Return a cautious estimate of the rate since the first request, in requests per second.
 
-        The time before the first request is not counted, because it shows that the model was idle, not that its rate is
-        low. The result is one standard error below the mean, and less after some seconds and many requests.
+        Return None if the first request is more than a minute ago, or if there was none. The time before it is not
+        counted, because it shows that the model was idle, not that its rate is low.
         """
         times, counts = self.times, self.counts
         if self._is_empty or counts[0] > self.coarse_counts[0]:

@@ -17,6 +17,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
+from halcyon.scaling.figures import figure
 from halcyon.scaling.frozen import immutable
 from halcyon.scaling.planner.forecast.spike_prediction import Bet, Spike, predicted, tolerance
 
@@ -197,7 +198,7 @@ def expected(memory: SpikeMemory, at: float, lead_s: float) -> Expected | None:
     elif begin > at + lead_s or at > latest + MIN_QUIET_S:
         return None
     when = f"next in {bet.due - at:.0f} s" if bet.due > at else "due now"
-    source = f"a spike of about {bet.height:.3g} req/s every {bet.period_s:,.0f} s, seen {bet.seen} times, {when}"
+    source = f"a spike of about {figure(bet.height)} req/s every {bet.period_s:,.0f} s, seen {bet.seen} times, {when}"
     return Expected(bet.height, begin, end, source)
 
 
@@ -257,21 +258,8 @@ def _begun(memory: SpikeMemory, at: float, rate: float, count: float, seconds: f
     if bet is not None and onset < bet.due - max(bet.margin_s, tolerance(bet.period_s)):
         bet, wrong_at = None, onset
     mass, square = rate * (at - onset), rate * rate * (at - onset)
-    return SpikeMemory(
-        at,
-        memory.base,
-        memory.learnt_s,
-        memory.burstiness,
-        count,
-        seconds,
-        onset,
-        None,
-        mass,
-        square,
-        memory.spikes,
-        bet,
-        wrong_at,
-    )
+    begun = replace(memory, at=at, count=count, seconds=seconds, onset=onset, low_since=None)
+    return replace(begun, mass=mass, square=square, bet=bet, wrong_at=wrong_at)
 
 
 def _within(memory: SpikeMemory, onset: float, at: float, rate: float, *, count: float, seconds: float) -> SpikeMemory:
@@ -291,37 +279,18 @@ def _within(memory: SpikeMemory, onset: float, at: float, rate: float, *, count:
         spike = Spike(onset, max(low_since - onset, 1.0), height)
         spikes = (*memory.spikes[-(MAX_SPIKES - 1) :], spike)
         bet = predicted(spikes, memory.wrong_at)
-        return replace(
-            memory,
-            at=at,
-            count=0.0,
-            seconds=0.0,
-            onset=None,
-            low_since=None,
-            mass=0.0,
-            square=0.0,
-            spikes=spikes,
-            bet=bet,
-        )
+        return replace(_without_spike(memory, at, bet), spikes=spikes)
     mass, square = memory.mass, memory.square
     if low_since is None:
         mass += rate * (at - memory.at)
         square += rate * rate * (at - memory.at)
-    return SpikeMemory(
-        at,
-        memory.base,
-        memory.learnt_s,
-        memory.burstiness,
-        count,
-        seconds,
-        onset,
-        low_since,
-        mass,
-        square,
-        memory.spikes,
-        memory.bet,
-        memory.wrong_at,
-    )
+    return replace(memory, at=at, count=count, seconds=seconds, low_since=low_since, mass=mass, square=square)
+
+
+def _without_spike(memory: SpikeMemory, at: float, bet: Bet | None) -> SpikeMemory:
+    """Return the state at the time `at` without a present spike and without recent requests."""
+    cleared = replace(memory, at=at, count=0.0, seconds=0.0, onset=None, low_since=None)
+    return replace(cleared, mass=0.0, square=0.0, bet=bet)
 
 
 def _resumed(memory: SpikeMemory, at: float) -> SpikeMemory:
@@ -334,4 +303,4 @@ def _resumed(memory: SpikeMemory, at: float) -> SpikeMemory:
         missed = math.floor((at - bet.due + bet.margin_s) / bet.period_s) + 1
         margin = bet.margin_s * math.sqrt(1 + missed)
         bet = replace(bet, due=bet.due + missed * bet.period_s, margin_s=margin) if missed <= 3 else None
-    return replace(memory, at=at, count=0.0, seconds=0.0, onset=None, low_since=None, mass=0.0, square=0.0, bet=bet)
+    return _without_spike(memory, at, bet)

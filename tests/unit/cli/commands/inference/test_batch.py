@@ -112,3 +112,20 @@ def test_yaml_is_printed_and_nothing_is_created(tmp_path: Path, capsys: pytest.C
     arguments = ["--input", "pvc://s/a.npz", "--output", "pvc://s/o", "-o", "yaml"]
     assert main(["batch", "digits", *arguments, "--kubeconfig", str(tmp_path / "config")]) == 0
     assert yaml.safe_load(capsys.readouterr().out)["metadata"] == {"name": "digits-batch", "namespace": "team"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["digits", "-A", "--input", "pvc://s/a", "--output", "pvc://s/b"], "-A is for halcyon batch list"),
+        (["follow", "night", "-A"], "-A is for halcyon batch list; name the namespace with -n"),
+        (["resume", "night", "--max-failures", "5"], "--max-failures is for a new batch, and resume makes none"),
+        (["list", "--gentle"], "--gentle is for a new batch, and list makes none"),
+        (["follow"], "it needs a model, or list, or one of follow"),
+    ],
+)
+def test_options_without_an_effect_are_refused(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["batch", *arguments]) == 2
+    assert message in capsys.readouterr().err

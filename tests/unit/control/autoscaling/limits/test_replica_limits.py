@@ -12,6 +12,7 @@ from halcyon.control.objects.actuator import Actuator
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Key
 from halcyon.render import names
+from halcyon.scaling.policy.decision import Decision
 from tests.unit.control.autoscaling.autoscaler_simulation import DIGITS, OperatorReplica, Running, live, plan_of
 from tests.unit.control.scope_builders import PVC
 
@@ -65,6 +66,23 @@ def test_desired_replicas_stay_within_the_quota_and_the_limit_is_named() -> None
             await asyncio.sleep(6)
             assert world.counts() == [3, 6]
             assert "limitedBy" not in world.scaling_status()
+
+    live(scenario)
+
+
+def test_a_quotas_limit_is_not_that_of_the_last_scale_up() -> None:
+    async def scenario(world: OperatorReplica) -> None:
+        desired = world.dictate().desired
+        desired[DIGITS] = 3
+        world.model(replicas=1, actuator=Actuator.DIRECT)
+        with_gpus(world, DIGITS, 1)
+        have_quota(world, hard=20, used=1)
+        async with Running(world.scaler):
+            await asyncio.sleep(60)
+            have_quota(world, hard=20, used=20, version=2)
+            desired[DIGITS] = 6
+            await asyncio.sleep(12)
+            assert world.counts() == [3]
 
     live(scenario)
 
@@ -185,5 +203,19 @@ def test_recommendations_take_nothing_from_the_budget() -> None:
             await asyncio.sleep(6)
             assert world.scaling_status()["desired"] == 6
             assert world.replicas(OTHER) == 5
+
+    live(scenario)
+
+
+def test_replicas_that_a_quota_forbids_hold_no_gpus_of_the_budget() -> None:
+    async def scenario(world: OperatorReplica) -> None:
+        limits, budget = world.scaler.limits, GpuBudget(8)
+        limits.budget = budget
+        world.model(replicas=1, actuator=Actuator.DIRECT)
+        with_gpus(world, DIGITS, 1)
+        have_quota(world, hard=2, used=1)
+        limited = limits.apply(DIGITS, world.specs[DIGITS], Decision(0.0, "Planner", 1, 6))
+        assert (limited.desired, limited.limited_by) == (2, ("quota",))
+        assert budget.request(Key("free", "other"), desired=6, current=1, gpus=1) is None
 
     live(scenario)

@@ -10,7 +10,7 @@ from halcyon.control.autoscaling.limits.site_hold import MAX_REASON_LENGTH, SWIT
 from halcyon.control.objects.actuator import Actuator
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
-from halcyon.kube.errors import Busy
+from halcyon.kube.errors import Busy, Refused, Unreachable
 from halcyon.kube.event_recorder import NewEvent
 from halcyon.kube.kinds import Kind
 from tests.unit.control.autoscaling.autoscaler_simulation import DIGITS, OperatorReplica, Running, live
@@ -19,13 +19,15 @@ from tests.unit.control.autoscaling.autoscaler_simulation import DIGITS, Operato
 class Stored:
     """A namespace with the ConfigMap, or with none."""
 
+    error: Exception | None = None
+
     def __init__(self, text: str | None) -> None:
-        self.text, self.fails = text, False
+        self.text = text
 
     async def get(self, kind: Kind, namespace: str, name: str, /) -> Object | None:
         assert (kind, namespace, name) == (kinds.CONFIG_MAP, "halcyon-system", "halcyon-switches")
-        if self.fails:
-            raise Busy(503, "try again")
+        if self.error is not None:
+            raise self.error
         return None if self.text is None else {"data": {SWITCH: self.text}}
 
 
@@ -41,7 +43,7 @@ def test_the_reason_is_that_of_the_config_map(text: str | None, reason: str) -> 
     asyncio.run(hold.poll())
 
     assert hold.reason == reason
-    assert changes == ([reason] if reason else [])
+    assert changes == [reason]
 
 
 def test_a_long_reason_is_shortened() -> None:
@@ -54,13 +56,42 @@ def test_a_long_reason_is_shortened() -> None:
 def test_a_failed_read_keeps_the_last_state() -> None:
     hold, stored, changes = switch("incident")
     asyncio.run(hold.poll())
-    stored.fails = True
+    stored.error = Busy(503, "try again")
     asyncio.run(hold.poll())
     assert hold.reason == "incident"
-    stored.fails, stored.text = False, None
+    stored.error, stored.text = None, None
     asyncio.run(hold.poll())
 
     assert (hold.reason, changes) == ("", ["incident", ""])
+
+
+@pytest.mark.parametrize("error", [Busy(503, "try again"), Unreachable("no answer")])
+def test_a_switch_that_a_new_process_cannot_read_keeps_all_replicas(error: Exception) -> None:
+    async def scenario(world: OperatorReplica) -> None:
+        hold, stored, _ = switch("incident 4711")
+        stored.error = error
+        world.scaler.limits.hold = hold
+        world.dictate().desired[DIGITS] = 1
+        world.model(replicas=4, actuator=Actuator.DIRECT)
+        async with Running(world.scaler):
+            await hold.poll()
+            await asyncio.sleep(6)
+            assert world.counts() == []
+            assert "could not read the switch" in world.scaling_status()["why"]
+            stored.error, stored.text = None, None
+            await hold.poll()
+            await asyncio.sleep(6)
+            assert world.counts() == [1]
+
+    live(scenario)
+
+
+def test_a_switch_without_permission_to_read_it_is_off() -> None:
+    hold, stored, _ = switch("incident")
+    stored.error = Refused(403, "not allowed")
+    asyncio.run(hold.poll())
+
+    assert hold.reason == ""
 
 
 def test_the_site_keeps_replicas_and_adds_more() -> None:
