@@ -21,7 +21,7 @@ demo: bootstrap ## the main job: a cluster, Halcyon, a model, load, scaling (CLU
 	@$(PY) -m demo up --cluster $(CLUSTER)
 	@$(PY) -m benchmarks.quality record demo
 
-demo-down: bootstrap ## end what the demo has started
+demo-down: bootstrap ## stop the cluster and the processes of the demo
 	@$(PY) -m demo down --cluster $(CLUSTER)
 
 test: lint binaries images unit simulator integration e2e ## lint, unit, simulator, and the way of the demo: integration, e2e
@@ -72,7 +72,7 @@ integration: bootstrap ## tests against a real API server (KWOK nodes and pods)
 e2e: bootstrap ## tests with real pods: the demo's path as assertions
 	@$(PY) -m pytest e2e/scenarios -q -m $(MARK)
 
-test-readme: bootstrap ## README's own words in a fresh cluster with an image registry, and the demo on it as on a cluster of yours
+test-readme: bootstrap ## the commands of README in a fresh cluster with an image registry, and the demo on it as on an existing cluster
 	@$(PY) -m pytest e2e/readme -q
 
 .PHONY: test-guides
@@ -85,7 +85,7 @@ COMPAT := $(addprefix tests/integration/,api/test_crd.py api/test_hostile_specs.
   image_source.py leader_election.py network_policies.py rights.py rollout.py routing_modes.py secrets.py))
 
 .PHONY: test-compat
-test-compat: bootstrap ## what the API server's version could change, on the oldest and newest that are supported (VERSIONS="1.31 1.36"), control planes only
+test-compat: bootstrap ## tests that depend on the version of the API server, with the oldest and the newest supported one (VERSIONS="1.31 1.36"), control planes only
 	@for version in $(or $(VERSIONS),1.31 1.36); do \
 	  echo "test-compat: Kubernetes $$version"; export HALCYON_KUBERNETES=$$version; \
 	  HALCYON_HELM=$$($(PY) -m e2e.cluster build | tail -1)/helm $(PY) -m pytest $(COMPAT) -q -n 2 --dist loadfile || exit 1; \
@@ -100,7 +100,7 @@ test-clients: bootstrap binaries ## NVIDIA's perf_analyzer and PyTriton's ModelC
 	@$(PY) -m pytest e2e/scenarios/test_clients.py -q -m more
 
 .PHONY: test-adversary
-test-adversary: bootstrap ## a tenant and a client that do harm: their deeds as tests, and what each costs, into build/quality and docs/quality/hold.md
+test-adversary: bootstrap ## attacks by a tenant and by a client as tests, and what each attack costs, into build/quality and docs/quality/hold.md
 	@$(PY) -m pytest tests/adversary -q
 	@$(PY) -m benchmarks.hold.tenant_costs
 	@$(PY) -m benchmarks.hold.tenant
@@ -115,17 +115,17 @@ test-gateway: bootstrap binaries ## the real Envoy Gateway in front of models, o
 	@$(PY) -m pytest tests/integration -q -m gateway
 
 .PHONY: test-docker
-test-docker: bootstrap ## the same Dockerfiles under a real docker daemon: built, compared, run
-	@$(PY) -m pytest images/test_docker.py -q
+test-docker: bootstrap ## the same Dockerfiles under a real docker daemon: built, compared, run; and a push by podman to a registry
+	@$(PY) -m pytest images/test_docker.py images/test_push.py -q
 
 .PHONY: test-supply
 test-supply: bootstrap ## bills of materials against what dpkg and Python find in the images, and two builds from nothing compared
 	@$(PY) -m pytest images/test_sbom.py images/test_reproducible.py -q
 
-cluster-up: bootstrap ## start the embedded Kubernetes (and build it, the first time)
+cluster-up: bootstrap ## start the embedded Kubernetes; the first time, build it
 	@$(PY) -m e2e.cluster up --name $(CLUSTER)
 
-cluster-down: bootstrap ## end it
+cluster-down: bootstrap ## stop the embedded Kubernetes
 	@$(PY) -m e2e.cluster down --name $(CLUSTER)
 
 images: bootstrap ## build the images; `make images push REGISTRY=...` pushes them and writes build/images-values.yaml
@@ -149,7 +149,7 @@ sbom: bootstrap ## what is in the images that the chart refers to, as CycloneDX 
 	@$(PY) -m images sbom
 
 .PHONY: audit
-audit: bootstrap ## what Debian has mended since the images were built
+audit: bootstrap ## packages that Debian has updated since the images were built
 	@$(PY) -m images audit
 
 crds: bootstrap ## generate the CRD from the models
@@ -163,7 +163,7 @@ docs: bootstrap ## generate the reference pages
 site: bootstrap ## docs/ as a site: build/site, with search, for any web server
 	@$(PY) scripts/site.py
 
-lock: bootstrap ## resolve the dependencies anew into requirements/
+lock: bootstrap ## resolve the dependencies again, and write them to requirements/
 	@scripts/lock
 
 bench-scaling: bootstrap ## every scaler on every scenario, simulated: build/bench/scaling.json, docs/benchmarks/scaling.md (CHECK=1: the page's rows again, compared)

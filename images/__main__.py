@@ -54,22 +54,17 @@ def _print_updates(updates: list[Finding]) -> int:
 
 
 def _push(arguments: argparse.Namespace) -> None:
-    """Push the images that buildah builds, which are for the machine's own platform."""
-    if arguments.platforms:
+    """Push the images. buildah builds them, or the program that `--with` names; only docker for several platforms."""
+    if arguments.platforms and arguments.engine != "docker":
         raise ImagesError(
             f"images: --platforms {arguments.platforms} needs --with docker, whose buildx builds for several; "
             "for example: make push WITH=docker REGISTRY=... PLATFORMS=linux/amd64,linux/arm64"
         )
-    push_images(registry=arguments.registry, values=arguments.values, plain_http=arguments.plain_http)
-
-
-def _build_with_engine(arguments: argparse.Namespace) -> None:
-    """Build with docker or podman: into kind, or to a registry if `push` names a program."""
-    engine = find_engine(arguments.engine)
-    if arguments.command == "kind":
-        load_into_kind(engine, cluster=arguments.cluster, values=arguments.values)
-    else:
+    if arguments.engine:
+        engine = find_engine(arguments.engine)
         push_with(engine, registry=arguments.registry, values=arguments.values, platforms=arguments.platforms)
+    else:
+        push_images(registry=arguments.registry, values=arguments.values, plain_http=arguments.plain_http)
 
 
 def main() -> int:
@@ -86,8 +81,8 @@ def main() -> int:
         elif arguments.command == "sbom":
             for path in sbom.write(arguments.only, arguments.to):
                 print(path)
-        elif arguments.command == "kind" or arguments.engine:
-            _build_with_engine(arguments)
+        elif arguments.command == "kind":
+            load_into_kind(find_engine(arguments.engine), cluster=arguments.cluster, values=arguments.values)
         else:
             _push(arguments)
     except ImagesError as error:

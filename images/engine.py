@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -18,6 +19,8 @@ from images.recipes import RECIPES, REPOSITORY, Recipe
 ENGINES = ("docker", "podman")
 _PIP_SETTINGS = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL")
 _CPU_BUILD = "tritonserver-cpu"
+_HUB = re.compile(r"^(index\.)?docker\.io/(library/)?")
+"""Prefix that docker omits in the names of images on Docker Hub."""
 _HEAD_OF_KIND = """\
 # Written by `make kind`; give it to helm with --values. The images are in the nodes. Models without an image of their own run
 # on Halcyon's CPU build of Triton, which has the Python backend only: NVIDIA's image takes about 16 GB on a node.
@@ -42,22 +45,25 @@ class Engine:
 
     def build(self, recipe: Recipe, *, base: str = "", options: tuple[str, ...] = ()) -> str:
         """Build an image by its Dockerfile, and return its name. `base` replaces the Dockerfile's base image."""
-        settings = [f"--build-arg={name}" for name in _PIP_SETTINGS if name in os.environ]
-        if base:
-            settings.append(f"--build-arg=BASE={base}")
-        self(
-            *("build", "--quiet", *options, *settings, "--tag", recipe.reference),
-            *("--file", str(REPOSITORY / recipe.dockerfile), str(REPOSITORY / recipe.context)),
-        )
+        bases = [f"--build-arg=BASE={base}"] if base else []
+        self("build", "--quiet", *options, *bases, "--tag", recipe.reference, *_build_arguments(recipe))
         return recipe.reference
 
     def push(self, reference: str, target: str) -> str:
         """Push an image under another name, HOST/REPOSITORY:TAG, and return its digest in the registry."""
         self("tag", reference, target)
+        # The program `docker` may be podman, too (Debian's and Fedora's package podman-docker).
+        if "podman" in _run(self.program, "--version"):
+            with tempfile.TemporaryDirectory() as scratch:
+                # RepoDigests of podman has the digest of the image in its own storage. A push compresses the layers, so
+                # the digest in the registry is another.
+                digest = Path(scratch) / "digest"
+                self("push", "--quiet", "--digestfile", str(digest), target)
+                return digest.read_text().strip()
         self("push", "--quiet", target)
-        repository = target.rpartition(":")[0]
+        repository = _HUB.sub("", target.rpartition(":")[0])
         for name in self("image", "inspect", "--format", "{{range .RepoDigests}}{{println .}}{{end}}", target).split():
-            if name.startswith(f"{repository}@"):
+            if _HUB.sub("", name).startswith(f"{repository}@"):
                 return name.partition("@")[2]
         raise ImagesError(f"images: {self.program} names no digest of {target} after its push")
 
@@ -67,8 +73,7 @@ class Engine:
             metadata = Path(scratch) / "metadata.json"
             self(
                 *("buildx", "build", "--quiet", "--platform", platforms, "--push", "--tag", target),
-                *("--provenance", "false", "--metadata-file", str(metadata)),
-                *("--file", str(REPOSITORY / recipe.dockerfile), str(REPOSITORY / recipe.context)),
+                *("--provenance", "false", "--metadata-file", str(metadata), *_build_arguments(recipe)),
             )
             return str(json.loads(metadata.read_text())["containerimage.digest"])
 
@@ -126,8 +131,8 @@ def kind_values() -> dict[str, Any]:
 def push_with(engine: Engine, *, registry: str, values: Path, platforms: str = "") -> None:
     """Build the images and push them to `registry`, a host with an optional path; write `values` as `push_images` does.
 
-    With `platforms`, such as `linux/amd64,linux/arm64`, operator and balancer are built for each of them. The CPU build of
-    Triton is for tests, and is built for the machine's own.
+    With `platforms`, such as `linux/amd64,linux/arm64`, docker's buildx builds the images for each of them. The CPU build
+    of Triton is for tests, and is built for the machine's own.
 
     Raises:
         ImagesError: a build or a push fails. `values` is written last.
@@ -145,6 +150,12 @@ def push_with(engine: Engine, *, registry: str, values: Path, platforms: str = "
         section, _, key = recipe.values_key.partition(".")
         image_values.setdefault(section, {})[key] = {"registry": host, "repository": path, "digest": digest}
     _write(values, "# Written by `make push`; give it to helm with --values.\n", image_values)
+
+
+def _build_arguments(recipe: Recipe) -> list[str]:
+    """Return the last arguments of a build: settings for pip, the Dockerfile and the context."""
+    settings = [f"--build-arg={name}" for name in _PIP_SETTINGS if name in os.environ]
+    return [*settings, "--file", str(REPOSITORY / recipe.dockerfile), str(REPOSITORY / recipe.context)]
 
 
 def _in_charts() -> list[Recipe]:

@@ -15,7 +15,7 @@ def push_images(*, registry: str, values: Path, plain_http: bool = False) -> Non
 
     `registry` is a host with an optional path (`registry.example.com/ml`). Credentials are those that buildah finds:
     from `buildah login`, from `docker login`, or in the file $REGISTRY_AUTH_FILE. The written file maps
-    `images.operator`, `images.balancer` and `test.image` to `registry`, `repository` and `digest`.
+    `images.operator`, `images.balancer`, `images.bench` and `test.image` to `registry`, `repository` and `digest`.
 
     Raises:
         ImagesError: a build or a push failed. `values` is written only after all pushes have succeeded.

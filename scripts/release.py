@@ -9,7 +9,7 @@
     SHA256SUMS       of all of these
 
 Nothing is pushed. With `--dry-run` nothing needs to have been pushed: the digests are those of the archives in the image
-cache, and a registry may give others, because it compresses layers anew. Out of scope: pushing, signatures and
+cache, and a registry may give others, because a push compresses layers again. Out of scope: pushing, signatures and
 provenance, which .github/workflows/release.yaml adds.
 """
 

@@ -19,7 +19,7 @@ from halcyon.api.spec import Spec, defaults
 from halcyon.api.spec.parse import SpecError, parse
 from halcyon.scaling.planner.objectives import schedules
 from halcyon.scaling.schedules import InForce, Opening, in_force
-from halcyon_cli.explain import advice
+from halcyon_cli.explain import advice, model_state
 from halcyon_cli.explain.report import (
     Note,
     Part,
@@ -95,14 +95,7 @@ def report(resource: Mapping[str, Any], now: datetime, capacity: Sequence[FreeCa
     meta, spec, status = (fields.mapping(resource.get(name)) for name in ("metadata", "spec", "status"))
     scaling_spec, scaling = fields.mapping(spec.get("scaling")), fields.mapping(status.get("scaling"))
     limits = _bounds(str(meta.get("name")), spec, now) if scaling_spec else None
-    replicas = _number(spec.get("replicas"), 1)
-    if limits is not None:
-        # Same as in the operator: replicas outside the limits never take effect.
-        replicas = min(max(replicas, _least(scaling_spec, limits)), limits.max_replicas)
-    conditions = {str(c.get("type")): c for c in fields.mappings(status.get("conditions"))}
-    if limits is None and conditions.get("AutoscalerConflict", {}).get("status") == "True":
-        # An HPA on the Deployment bypasses spec.replicas, so the number of pods shows its decision.
-        replicas = _number(status.get("replicas"), replicas)
+    replicas, conditions = model_state.replicas_in_force(resource), model_state.conditions(resource)
     state = _ScalingState(
         spec=scaling_spec,
         status=scaling,
@@ -205,12 +198,6 @@ def _bounds(name: str, spec: Mapping[str, Any], now: datetime) -> ReplicaBounds:
     return ReplicaBounds(
         min(lower, upper), upper, low, high, *_windows(parsed, schedule_state), schedule_state.conflict
     )
-
-
-def _least(scaling_spec: Mapping[str, Any], limits: ReplicaBounds) -> int:
-    """Return the minimum replicas at any time. A lower maximum of a schedule wins over minReplicas."""
-    schedules = fields.mappings(scaling_spec.get("schedules")) if scaling_spec.get("policy") != "Rules" else ()
-    return min([limits.min_replicas, *(_number(s.get("maxReplicas"), limits.min_replicas) for s in schedules)])
 
 
 def _windows(spec: Spec, schedule_state: InForce) -> tuple[tuple[ShownWindow, ...], ShownWindow | None]:

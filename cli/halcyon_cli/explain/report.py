@@ -161,7 +161,7 @@ class Report:
     headline: str
     """Headline of the report: the replicas, the desired replicas if they are different, and the reason."""
     replicas: int
-    """Present number of replicas, spec.replicas."""
+    """Replicas in force (`model_state.replicas_in_force`)."""
     desired: int | None
     """Desired replicas; None if the operator has made no decision."""
     why: str | None

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from pydantic.alias_generators import to_camel
 
 from halcyon.api import user_annotations
+from halcyon_cli.explain import model_state
 from halcyon_cli.kube import fields
 from halcyon_cli.output.report_text import ago
 
@@ -73,7 +74,6 @@ def build_row(model: Json) -> ModelRow:
     """Build the row for a model."""
     meta, spec, status = (fields.mapping(model.get(part)) for part in ("metadata", "spec", "status"))
     summary, scaling = fields.mapping(status.get("summary")), fields.mapping(status.get("scaling"))
-    conditions = {str(c.get("type")): c for c in fields.mappings(status.get("conditions"))}
     gpu = fields.mapping(spec.get("runtime")).get("gpu")
     gpus_per_pod = (fields.count(fields.mapping(gpu).get("count", 1)) or 0) if gpu else 0
     decisions, cost = fields.mappings(scaling.get("decisions")), fields.mapping(status.get("cost"))
@@ -81,9 +81,9 @@ def build_row(model: Json) -> ModelRow:
     return ModelRow(
         namespace=str(meta.get("namespace")),
         name=str(meta.get("name")),
-        ready=str(conditions.get("Ready", {}).get("status") or "Unknown"),
+        ready=str(model_state.conditions(model).get("Ready", {}).get("status") or "Unknown"),
         reason=fields.text(summary.get("state")) or UNKNOWN,
-        replicas=fields.text(summary.get("ready")) or f"?/{spec.get('replicas', 1)}",
+        replicas=fields.text(summary.get("ready")) or f"?/{model_state.replicas_in_force(model)}",
         max_replicas=fields.count(fields.mapping(spec.get("scaling")).get("maxReplicas")),
         desired=fields.text(summary.get("desired")) or UNKNOWN,
         range=fields.text(summary.get("range")) or UNKNOWN,

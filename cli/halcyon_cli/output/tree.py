@@ -14,6 +14,7 @@ from typing import Any, Literal
 from halcyon.api import user_annotations
 from halcyon.api.conditions import LOUD
 from halcyon.render import names
+from halcyon_cli.explain import model_state
 from halcyon_cli.kube import fields
 from halcyon_cli.kube.inventory import Inventory
 from halcyon_cli.kube.pod_stage import Stage, stage
@@ -74,7 +75,7 @@ class Tree:
 def build_tree(inventory: Inventory) -> Tree:
     """Build the tree of a model from the objects of an inventory."""
     meta, spec, status = (fields.mapping(inventory.model.get(part)) for part in ("metadata", "spec", "status"))
-    conditions = {str(c.get("type")): c for c in fields.mappings(status.get("conditions"))}
+    conditions = model_state.conditions(inventory.model)
     children = (
         *_revisions(inventory, spec, status),
         *_balancer(inventory),
@@ -84,8 +85,8 @@ def build_tree(inventory: Inventory) -> Tree:
         name=str(meta.get("name")),
         kind="ModelDeployment",
         state=_state(conditions, status),
-        tone=_tone(conditions),
-        info=_replica_summary(spec, status),
+        tone=_tone(conditions, is_starting=model_state.is_starting(inventory.model)),
+        info=_replica_summary(spec, status, model_state.replicas_in_force(inventory.model)),
         created=fields.time(meta.get("creationTimestamp")),
         children=children,
     )
@@ -104,24 +105,30 @@ def _state(conditions: Mapping[str, Json], status: Json) -> str:
     return fields.text(summary.get("state")) or ready or "Unknown"
 
 
-def _tone(conditions: Mapping[str, Json]) -> Tone:
+# Stalled    Ready      Reconciling    the model is starting    tone
+# True       -          -              -                        bad
+# else       True       True           -                        busy
+# else       True       else           -                        good
+# else       False      True           no: an outage            bad
+# else       False      absent         -                        bad
+# else       else                                               busy
+def _tone(conditions: Mapping[str, Json], *, is_starting: bool) -> Tone:
     ready = conditions.get("Ready", {}).get("status")
     if conditions.get("Stalled", {}).get("status") == "True":
         return "bad"
     if ready == "True":
         return "busy" if conditions.get("Reconciling", {}).get("status") == "True" else "good"
-    return "bad" if ready == "False" and "Reconciling" not in conditions else "busy"
+    return "bad" if ready == "False" and not ("Reconciling" in conditions and is_starting) else "busy"
 
 
-def _replica_summary(spec: Json, status: Json) -> str:
+def _replica_summary(spec: Json, status: Json, replicas: int) -> str:
     ready = fields.count(status.get("readyReplicas"))
     scaling = fields.mapping(spec.get("scaling"))
-    replicas_in_spec = spec.get("replicas", 1)
-    summary = f"{'?' if ready is None else ready}/{replicas_in_spec} ready"
+    summary = f"{'?' if ready is None else ready}/{replicas} ready"
     if scaling:
         summary += f", {scaling.get('minReplicas', 1)} to {scaling.get('maxReplicas', '?')} replicas allowed"
     desired = fields.count(fields.mapping(status.get("scaling")).get("desired"))
-    return summary if desired is None or desired == replicas_in_spec else f"{summary}, {desired} desired"
+    return summary if desired is None or desired == replicas else f"{summary}, {desired} desired"
 
 
 def _facts(meta: Json, spec: Json, status: Json, conditions: Mapping[str, Json]) -> Iterator[tuple[str, str]]:

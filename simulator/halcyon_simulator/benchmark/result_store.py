@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 import orjson
 
 import halcyon
+from halcyon.api.spec.defaults import IDLE_AFTER_S
 from halcyon_simulator.benchmark.statistics import Cell
 from halcyon_simulator.engine.case import RunOutcome
 from halcyon_simulator.policies.registry import OWN, Named
@@ -104,26 +106,28 @@ def digest(name: str) -> str:
 
     Comments, docstrings and formatting don't affect it.
     """
-    sources = list(_ENGINE)
-    if name.endswith(_ABLATED):
-        sources.append(_ABLATION)
-    if name.removesuffix(_ABLATED) in OWN:
-        sources += [*_OWN, *sorted(imported())]
-    else:
-        sources += [
-            *sorted((_SIMULATE / "policies" / "peers").glob("*.py")),
-            _PACKAGE / "scaling" / "hpa" / "behavior.py",
-        ]
     content = hashlib.sha256()
-    for source in sources:
+    for source in sources(name):
         content.update(_bare(source).encode())
+    if name.removesuffix(_ABLATED) in OWN:
+        content.update(str(IDLE_AFTER_S).encode())  # the other values of its module don't affect a simulation
     return content.hexdigest()[:12]
 
 
-def imported() -> set[Path]:
-    """Return the modules of `halcyon.scaling` that the results of Halcyon depend on."""
+def sources(name: str) -> list[Path]:
+    """Return the source files that a policy's results depend on."""
+    ablation = [_ABLATION] if name.endswith(_ABLATED) else []
+    own = _OWN if name.removesuffix(_ABLATED) in OWN else sorted((_SIMULATE / "policies" / "peers").glob("*.py"))
+    return [*_ENGINE, *ablation, *own, *sorted(imported(own))]
+
+
+def imported(importers: Iterable[Path] = _OWN) -> set[Path]:
+    """Return the modules of `halcyon.scaling` that these files import, directly or through such a module.
+
+    The default is the files of Halcyon's policy.
+    """
     paths: set[Path] = set()
-    open_ = list(_OWN)
+    open_ = list(importers)
     while open_:
         for node in ast.walk(ast.parse(open_.pop().read_bytes())):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("halcyon.scaling."):

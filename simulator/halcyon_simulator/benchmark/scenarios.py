@@ -37,7 +37,7 @@ LAWS: Mapping[str, Law] = {
 """The service laws. With L1 a replica serves at most 10 requests/s, with L2 76.9."""
 
 _BASE_RPS = 10.0
-"""Value of `peak_rps` for service law L1, for which the rates in this module are given."""
+"""Maximum requests per second of a replica with service law L1. The rates in this module are for this law."""
 _LEAD_S = 300.0
 """Duration, in seconds, of a quiet phase at the start of a case. It fills the longer windows of policies before the
 load changes. This phase is scored as well."""

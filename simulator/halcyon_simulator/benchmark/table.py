@@ -30,13 +30,12 @@ from halcyon_simulator.policies.registry import BALANCED, HALCYON, OWN, Named, p
 
 @dataclass(frozen=True)
 class Effort:
-    """Numbers of seeds for a scenario.
-
-    The first one is for the grid of knobs (0 means that there is no grid), the second one for the compared points.
-    """
+    """Numbers of seeds for a scenario."""
 
     grid: int
+    """Number of seeds for each point of the peers' grids; 0 if there is no grid."""
     compared: int
+    """Number of seeds for Halcyon and the points with which it is compared."""
     defaults: bool = True
     """Whether the defaults of the peers run on all seeds even if no verdict depends on them."""
 
@@ -54,22 +53,20 @@ _USUAL_SECOND = Effort(1, 10, defaults=False)
 """Numbers of seeds for the second service law, which has 7.7 times as many requests. Peers' defaults that affect no
 verdict are left out, because they took 14 % of all requests."""
 _BORROWED: Mapping[str, tuple[str, ...]] = {"S5": ("S2", "S4"), "S11": ("S1", "S2")}
-"""Scenarios without a grid of knobs, and the scenarios whose Pareto fronts run on one seed instead. Both have the same
-service law and start delay."""
+"""Scenarios without a grid of knobs -> the scenarios whose Pareto fronts they use instead. The fronts are those for the
+same service law and start delay, and run on one seed first."""
 _SLACK = 0.3
-"""Limit for dropping a point after the first seed. A point is dropped if another one is better in both figures by more
-than this share. A small limit is enough, because all points run on the same load."""
+"""Share by which another point must be better in both figures for a point to be dropped after the first seed. A larger
+share drops fewer points. A small one is enough, because all points run on the same load."""
 _LENT_SLACK = 0.1
-"""Limit for dropping a point among the best points of another scenario, like `_SLACK`. In the full results, it dropped
-no point that was on the front with all seeds. Half of this limit wouldn't have dropped one either."""
+"""Same as `_SLACK`, for points from the front of another scenario. In the full table, neither this share nor half of it
+dropped a point that was on the front with all seeds."""
 _FAR = 0.2
-"""Limit for running a point of the front on all seeds. Such a point's excess over Halcyon's point exceeds that of the
-nearest point by at most this share. Other points keep the seeds of the grid, unless a verdict depends on them
-(`Table._deciding`). Over the whole table, a limit of 1 gave the same verdicts. This limit saved 33 % of the requests of
-all seeds."""
+"""Share by which the excess of a point (`statistics.excess`) may exceed that of the nearest point, for the point to run
+on all seeds. Points that are further from Halcyon's keep the seeds of the grid, unless a verdict depends on them
+(`Table._deciding`). In the full table, a share of 1 gave the same verdicts; this one saves 33 % of the requests."""
 _BASELINES_SEEDS = 3
-"""Numbers of seeds for the baselines. Baselines are listed but not compared, so they need no grid and no narrow
-intervals."""
+"""Number of seeds for each baseline. Baselines are listed but not compared, so narrow intervals aren't needed."""
 _SINGLE = ("S1", "S2", "S3", "S3r", "S4", "S5", "S6", "S7", "S8", "S11", "S12")
 _TOO_LONG = frozenset({"S4", "S5"})
 """Scenarios that run with the second service law only in the full table. They have 22 and 93 million requests per

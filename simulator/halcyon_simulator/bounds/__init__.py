@@ -1,1 +1,1 @@
-"""Bounds that no policy can beat, and the score of a run."""
+"""Bounds of a case, and the score of a run by comparison with them."""

@@ -24,7 +24,7 @@ _DRIFT_POINTS = 5
 
 @dataclass(frozen=True)
 class Bounds:
-    """Bounds of a case that a policy can beat only by chance."""
+    """Bounds of a case, to which the results of policies are compared."""
 
     need: Counts
     """Number of replicas needed for the arrivals of the next `slo_s` seconds."""
@@ -37,6 +37,7 @@ class Bounds:
     work_s: float
     """GPU-seconds that the scored requests need if all instances always compute full batches."""
     reactive_floor_pct: float
+    """Percentage of the scored requests that a policy without foresight can't serve in time; see `_present`."""
 
 
 def bounds(case: Case) -> Bounds:

@@ -32,12 +32,13 @@ class ServiceLaw:
     shared: bool = False
     """Whether requests are executed at once and share the replica. If so, a batch has one request."""
     reported_s: float | None = None
-    """Time of each batch in Triton's statistics, in seconds; None if it is the true time. Models that answer after
-    `execute` has returned report less. With 0, no batch is reported, and Triton counts a request as executed at once.
-    So no request waits in Triton, and its configuration has one instance."""
+    """Time of each batch in Triton's statistics, in seconds; None if it is the true time.
+
+    A number is for models that answer after their function `execute` has returned. Triton then counts a request as
+    executed at once, so that no request waits in its statistics. With 0, the statistics have no batches either."""
     lock: float | None = None
-    """Maximum number of batches that all replicas together can execute at full speed, because they share a lock, a
-    database or a GPU. If more are executed, each batch takes proportionally longer. None if there is no such limit."""
+    """Number of batches that all replicas together can execute at full speed, for replicas that share a lock, a database
+    or a GPU. If more are executed at once, each takes proportionally longer. None if there is no such limit."""
     lock_reported: bool = True
     """Whether Triton's statistics include the time that a batch waits for the shared lock."""
     times_s: tuple[float, ...] = ()

@@ -65,11 +65,11 @@ LIVE = 9
 """Number of places in use in `State.live`. READY_PODS is the same for `State.ready`."""
 READY_PODS = 10
 ROTATE = 11
-"""Place in `State.ready` at which the search for the least loaded pod starts."""
+"""Place in `State.ready` after the pod that received the last request. Equally loaded pods take turns from there."""
 CHANGES = 12
 """Number of times that any pod has changed its phase to READY, DRAINING or RELEASED."""
 MIN_HELD = 13
-"""Lower bound of the number of requests that any ready pod holds."""
+"""Number of requests that each ready pod holds at least. The search for the least loaded pod starts with it."""
 _TALLIES = 14
 
 # Indexes into `State.clock`; BUSY_S includes the time up to BUSY_AT.

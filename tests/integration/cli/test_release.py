@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import importlib.util
+import json
 import subprocess
 import tarfile
 from pathlib import Path
@@ -13,9 +14,10 @@ import yaml
 
 from e2e.cluster import binaries
 from images import __main__ as images_command
-from images.engine import kind_values
+from images.engine import Engine, kind_values
 from images.host import ImagesError
 from images.push import pushed
+from images.recipes import RECIPES
 
 ROOT = Path(__file__).resolve().parents[3]
 DIGEST = "sha256:" + "a" * 64
@@ -123,13 +125,47 @@ def test_images_of_a_kind_cluster_have_no_pushed_references(tmp_path: Path) -> N
         pushed(values)
 
 
-def test_platforms_of_a_push_need_docker(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("engine", [(), ("--with", "podman")])
+def test_platforms_of_a_push_need_docker(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], engine: tuple[str, ...]
+) -> None:
     pushes: list[str] = []
     monkeypatch.setattr(images_command, "push_images", lambda **_: pushes.append("for one platform"))
     arguments = ["push", "--registry", "registry.example.com/ml", "--platforms", "linux/amd64,linux/arm64"]
-    monkeypatch.setattr("sys.argv", ["images", *arguments])
+    monkeypatch.setattr("sys.argv", ["images", *arguments, *engine])
     assert (images_command.main(), pushes) == (1, [])
     assert "--platforms linux/amd64,linux/arm64 needs --with docker" in capsys.readouterr().err
+
+
+def docker_script(folder: Path, answer: str) -> Engine:
+    """Return an engine that writes its arguments into the file `calls`, and otherwise does what `answer` says."""
+    program = folder / "docker"
+    program.write_text(f'#!/bin/sh\necho "$@" >> {folder}/calls\n{answer}\n')
+    program.chmod(0o755)
+    return Engine(str(program))
+
+
+@pytest.mark.parametrize(
+    "registry", ["docker.io/me", "index.docker.io/me", "docker.io/library", "registry.example.com/me"]
+)
+def test_digests_of_a_push_by_docker_are_those_of_its_short_names(tmp_path: Path, registry: str) -> None:
+    """For an image on Docker Hub, `docker image inspect` omits the host, and `library`."""
+    short = {"docker.io/library": "", "registry.example.com/me": "registry.example.com/me/"}.get(registry, "me/")
+    docker = docker_script(tmp_path, f'[ "$1" != image ] || echo "other@sha256:b {short}halcyon-bench@{DIGEST}"')
+
+    assert docker.push("localhost/halcyon-bench:dev", f"{registry}/halcyon-bench:dev") == DIGEST
+
+
+def test_builds_for_several_platforms_get_the_settings_of_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", "https://pypi.example.com/simple")
+    writes = 'while [ "$1" != --metadata-file ]; do shift; done; echo "$METADATA" > "$2"'
+    monkeypatch.setenv("METADATA", json.dumps({"containerimage.digest": DIGEST}))
+    docker = docker_script(tmp_path, writes)
+
+    assert (
+        docker.push_for(RECIPES["operator"], "registry.example.com/operator:dev", "linux/amd64,linux/arm64") == DIGEST
+    )
+    assert "--build-arg=PIP_INDEX_URL --file" in (tmp_path / "calls").read_text()
 
 
 def test_a_release_needs_pushed_images_with_digests(release: ModuleType, tmp_path: Path) -> None:

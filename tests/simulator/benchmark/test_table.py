@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from halcyon_simulator.benchmark import page, scenarios, statistics
 from halcyon_simulator.benchmark.budgeted import by_need, runs
-from halcyon_simulator.benchmark.result_store import Store, StoredResult, digest, imported
+from halcyon_simulator.benchmark.result_store import Store, StoredResult, digest, imported, sources
 from halcyon_simulator.benchmark.scenarios import LAWS
 from halcyon_simulator.benchmark.shared_budget import quota, simulate
 from halcyon_simulator.benchmark.statistics import Cell, PolicyPoint
@@ -215,6 +215,11 @@ def test_the_planners_digest_knows_what_the_planner_is_made_of() -> None:
     # Not what else lies in halcyon.scaling: a run of hours isn't thrown away for it.
     assert "decision" not in {path.stem for path in imported()}
     assert {"plan", "queueing", "seasonality", "recurring_spikes", "gpu_budget"} <= {path.stem for path in imported()}
+
+
+def test_results_of_peers_depend_on_all_code_of_the_hpa() -> None:
+    assert {"hpa_controller", "algorithm", "behavior"} <= {path.stem for path in sources("kpa")}
+    assert "plan" not in {path.stem for path in sources("kpa")}
 
 
 def test_the_balancer_refuses_who_cant_be_served_in_time() -> None:

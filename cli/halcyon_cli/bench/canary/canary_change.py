@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from halcyon.api.conditions import Reason
+from halcyon.api.spec import defaults
 from halcyon.api.spec.parse import SpecError, parse
 from halcyon.api.spec.rollout import Canary, CanaryStep
 from halcyon.api.types import duration_s
@@ -140,7 +141,7 @@ def _spec_refusal(name: str, model: Json) -> str:
         )
     if scaling.get("mode") == "Paused":
         return f"{name} is paused (spec.scaling.mode); start it again with halcyon resume {name}"
-    if parsed.replicas == 0:
+    if defaults.bounded_replicas(parsed) == 0:
         return f"{name} is at zero replicas, and a canary is compared with pods that serve; send it requests, or halcyon scale {name} 1"
     return ""
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from halcyon.control.rollout.canary_progress import PROMOTE
 from halcyon_cli.bench.canary.canary_change import WrittenChange
+from halcyon_cli.explain import model_state
 from halcyon_cli.kube import fields
 
 Json = Mapping[str, Any]
@@ -55,7 +56,7 @@ def course(model: Json, written: WrittenChange) -> CanaryCourse:
         return CanaryCourse(phase="Waiting", text=f"waiting for the operator to observe the change of {name}")
     target = str(fields.mapping(status.get("revision")).get("target") or "")
     revision = target if target != written.previous else ""
-    phase, text = _failure(status, name) or _progress(spec, status, name, revision)
+    phase, text = _failure(status, name) or _progress(model, status, name, revision)
     return CanaryCourse(
         phase=phase,
         text=" ".join(text.split()),
@@ -78,10 +79,10 @@ def _failure(status: Json, name: str) -> tuple[CoursePhase, str] | None:
     return "Worse", str(failed.get("message") or rollout.get("message") or f"the canary of {name} has failed")
 
 
-def _progress(spec: Json, status: Json, name: str, revision: str) -> tuple[CoursePhase, str]:
+def _progress(model: Json, status: Json, name: str, revision: str) -> tuple[CoursePhase, str]:
     rollout = fields.mapping(status.get("rollout"))
     message, is_complete = str(rollout.get("message") or ""), rollout.get("phase") == "Complete"
-    if fields.count(spec.get("replicas")) == 0:
+    if model_state.replicas_in_force(model) == 0:
         return "NotCompared", f"{name} was scaled to zero replicas, so the canary can't be compared"
     if rollout.get("canary"):
         return "Canary", message or f"{name} has a canary"

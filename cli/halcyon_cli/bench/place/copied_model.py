@@ -23,6 +23,7 @@ from halcyon.api.spec.parse import SpecError, parse
 from halcyon.api.types import API_VERSION, GROUP, KIND
 from halcyon_cli.bench.place.client_job import owner
 from halcyon_cli.errors import InputError
+from halcyon_cli.explain import model_state
 from halcyon_cli.kube import fields, merge_patch
 from halcyon_cli.rollout.revisions import PastRevision, restoring_patch
 
@@ -124,7 +125,7 @@ def copied(model: Json, past: Sequence[PastRevision], *, replicas: int = 1, prio
     served = fields.text(fields.mapping(fields.mapping(model.get("status")).get("model")).get("name"))
     spec["model"]["name"] = served or spec["model"].get("name") or name
     spec["replicas"] = replicas
-    if fields.mapping(model["spec"]).get("replicas") == 0:
+    if model_state.replicas_in_force(model) == 0:
         notes.append(f"{name} is at zero replicas and stays there; only its copy is started")
     spec.pop("rollout", None)
     _fix_replicas(spec, replicas)

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from halcyon_cli.explain import model_state
 from halcyon_cli.kube import fields
 
 Json = Mapping[str, Any]
@@ -119,10 +120,10 @@ def refusal(model: Json) -> str:
         return f"{name} is in a rollout: {conditions['Reconciling'].get('message')}; wait until halcyon status {name} is done"
     if scaling.get("mode") == "Paused":
         return f"{name} is paused (spec.scaling.mode), so it can't grow with a load; halcyon resume {name}, or measure its copy"
-    replicas, max_replicas = fields.count(spec.get("replicas")), fields.count(scaling.get("maxReplicas"))
+    replicas, max_replicas = model_state.replicas_in_force(model), fields.count(scaling.get("maxReplicas"))
     if replicas == 0:
         return f"{name} is at zero replicas, and a bench would wake it; measure its copy, without --live"
-    if replicas is not None and max_replicas is not None and replicas >= max_replicas > 1:
+    if max_replicas is not None and replicas >= max_replicas > 1:
         return f"{name} has {replicas} replicas, its maximum, so its clients would bear the load; wait, or measure its copy, without --live"
     if conditions.get("Ready", {}).get("status") != "True":
         return f"{name} isn't ready: {conditions.get('Ready', {}).get('message', 'no state yet')}; halcyon diagnose {name} finds the cause"

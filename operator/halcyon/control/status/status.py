@@ -20,6 +20,7 @@ from halcyon.control.desired.plan import ReconcilePlan, counts
 from halcyon.control.objects import pod_stage, pods
 from halcyon.control.objects.actuator import Actuator
 from halcyon.control.objects.pod_stage import Stage
+from halcyon.control.rollout.rollout_record import RolloutResult
 from halcyon.control.state.ownership import child_condition, own
 from halcyon.control.state.scope import Scope
 from halcyon.control.status import (
@@ -38,7 +39,6 @@ from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.render import names
 
-_KEPT = "the last accepted spec stays in effect"
 MAX_VERSIONS = 64
 """Maximum number of model versions in the status, as set by the schema. If there are more, the highest versions are
 shown."""
@@ -91,18 +91,15 @@ def _conditions(scope: Scope, plan: ReconcilePlan) -> list[Condition]:
     routed = routes.accepted(scope, plan)
     stalled = _stalled(scope, plan, accepted, loaded, served)
     in_effect = plan.spec is not None and not plan.conflicts
-    present = [
-        readiness.ready(
-            accepted, readiness.traffic(served, _entry_point(plan, balancer, routed), loaded), in_effect=in_effect
-        ),
+    reconciling = None if stalled else _reconciling(scope, plan, served, balancer)
+    traffic = readiness.traffic(served, _entry_point(plan, balancer, routed), loaded)
+    candidates = (
+        readiness.ready(accepted, traffic, in_effect=in_effect),
         accepted,
         loaded,
         served,
         balancer,
         scaling.active(scope, plan),
-    ]
-    reconciling = None if stalled else _reconciling(scope, plan, served, balancer)
-    optional = (
         routed,
         scaling.conflict(scope, plan),
         capacity.contradicted(scope, plan),
@@ -115,7 +112,7 @@ def _conditions(scope: Scope, plan: ReconcilePlan) -> list[Condition]:
         reconciling,
         stalled,
     )
-    return [*present, *(c for c in optional if c is not None)]
+    return [c for c in candidates if c is not None]
 
 
 # spec and source        object names free    last write    Accepted
@@ -129,7 +126,7 @@ def _accepted(scope: Scope, plan: ReconcilePlan) -> Condition:
         return Condition(Type.ACCEPTED, status=False, reason=Reason.FORBIDDEN, message=scope.rejected_write)
     message = acceptance.message
     if not acceptance.accepted and plan.spec is not None and not plan.conflicts:
-        message = conditions.ending(message, f"; {_KEPT}")
+        message = conditions.ending(message, "; the last accepted spec stays in effect")
     return Condition(Type.ACCEPTED, status=acceptance.accepted, reason=acceptance.reason, message=message)
 
 
@@ -266,8 +263,7 @@ def _stalled(
         if plan.conflicts and all(s.leaving for s in plan.conflicts):
             return None
         return Condition(Type.STALLED, status=True, reason=accepted.reason, message=accepted.message)
-    progress = servers.deployment_condition(scope, plan, "Progressing")
-    late = progress.get("reason") == "ProgressDeadlineExceeded"
+    late = servers.deployment_condition(scope, plan, "Progressing").get("reason") == "ProgressDeadlineExceeded"
     if plan.rollout is not None:
         late = plan.rollout.overdue or (late and not plan.rollout.has_time)
     if (rollout_condition := rollout.stalled(scope.key.name, plan, late=late)) is not None:
@@ -275,8 +271,7 @@ def _stalled(
     if loaded.status is False:
         return Condition(Type.STALLED, status=True, reason=loaded.reason, message=loaded.message)
     if late:
-        reason, text = Reason.PROGRESS_DEADLINE_EXCEEDED, served.message
-        return Condition(Type.STALLED, status=True, reason=reason, message=text)
+        return Condition(Type.STALLED, status=True, reason=Reason.PROGRESS_DEADLINE_EXCEEDED, message=served.message)
     return None
 
 
@@ -309,20 +304,25 @@ _DECIDED_COLUMNS = ("desired", "range", "queue", "gpu", "batch")
 """Columns of `kubectl get` whose values come from the last scaling decision and its signals."""
 
 
-def _state_order(ready: dict[str, Any]) -> tuple[str, ...]:
-    """Return the conditions whose reason can be the column State; the first one that is present wins.
+def _state(plan: ReconcilePlan, by_type: dict[str, dict[str, Any]]) -> str:
+    """Return the reason of the most important condition.
 
-    During a rollout, that is Reconciling, unless it is known why no server is ready.
+    While a rollout goes on, the state says so, unless it is known why no server is ready, or the model is in an outage:
+    it was served before, and can't have had zero replicas.
     """
-    is_known = ready["status"] == "False" and ready["reason"] != Reason.NO_SERVERS_READY
-    return ("Stalled", "Ready") if is_known else ("Stalled", "Reconciling", "Ready")
+    ready, reconciling, rolling = by_type["Ready"], by_type.get("Reconciling", {}), plan.rollout
+    was_served = rolling is not None and (rolling.good or rolling.record.result == RolloutResult.SERVED)
+    keeps_replicas = plan.spec is not None and (plan.spec.scaling is None or plan.spec.scaling.min_replicas > 0)
+    is_outage = was_served and keeps_replicas and reconciling.get("reason") == Reason.PROGRESSING
+    is_known = ready["status"] == "False" and (ready["reason"] != Reason.NO_SERVERS_READY or is_outage)
+    order = ("Stalled", "Ready") if is_known else ("Stalled", "Reconciling", "Ready")
+    return next((str(by_type[kind]["reason"]) for kind in order if kind in by_type), "")
 
 
 def _summary(scope: Scope, plan: ReconcilePlan, status: dict[str, Any]) -> dict[str, str]:
     by_type = {c["type"]: c for c in status["conditions"]}
-    state = next((by_type[kind]["reason"] for kind in _state_order(by_type["Ready"]) if kind in by_type), "")
     desired, _, ready = counts(scope, plan)
-    summary = {"ready": f"{ready}/{desired}", "state": state} | scaling.replica_columns(scope, plan)
+    summary = {"ready": f"{ready}/{desired}", "state": _state(plan, by_type)} | scaling.replica_columns(scope, plan)
     if scope.scaling.settling:
         before = scope.status.get("summary") or {}
         kept_columns = ("batch",) if plan.actuator is Actuator.NONE else _DECIDED_COLUMNS

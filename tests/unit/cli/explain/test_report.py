@@ -124,6 +124,15 @@ def test_replicas_below_the_minimum_are_shown_if_a_schedule_allows_them() -> Non
     assert report(resource, NOW.replace(hour=23)).replicas == 2
 
 
+def test_replicas_in_force_ignore_the_limits_of_a_rejected_spec() -> None:
+    resource = SITUATIONS["paused"]().resource()
+    resource["spec"] |= {"replicas": 1, "scaling": {**resource["spec"]["scaling"], "minReplicas": 5}}
+    accepted = next(c for c in resource["status"]["conditions"] if c["type"] == "Accepted")
+    accepted["status"] = "False"
+
+    assert report(resource, NOW).replicas == 1
+
+
 def test_surplus_pods_are_shown_as_such() -> None:
     resource = SITUATIONS["paused"]().resource()
     resource["spec"]["replicas"] = 2

@@ -19,8 +19,9 @@ from halcyon_cli.kube.pod_stage import stage
 from halcyon_cli.output import model_rows, tables
 from halcyon_cli.output.tree import Node, build_tree
 from tests.unit.cli.explain.test_report import GOLDEN, JSON, compared
-from tests.unit.cli.explained_models import SITUATIONS
-from tests.unit.cli.inventories import NOW, SCENES
+from tests.unit.cli.explained_models import SCALED, SITUATIONS
+from tests.unit.cli.inventories import NOW, SCENES, inventory
+from tests.unit.control.rollout.deployment_simulation import Cluster, served
 
 AT = datetime.fromtimestamp(NOW, UTC)
 
@@ -60,6 +61,45 @@ def test_an_hpa_that_never_computed_its_replicas_shows_no_desired_ones() -> None
     inventory.hpas[0]["status"] = {"desiredReplicas": 0, "currentReplicas": 2, "conditions": []}
     line = next(line for line in page(inventory).splitlines() if line.startswith("└── digits ") and "HPA" in line)
     assert "desired" not in line
+
+
+@pytest.mark.parametrize(
+    ("scaling", "accepted", "summary"),
+    [
+        ({"minReplicas": 2, "maxReplicas": 8}, "True", "1/2 ready, 2 to 8 replicas allowed, 3 desired"),
+        ({"minReplicas": 2, "maxReplicas": 8}, "False", "1/1 ready, 2 to 8 replicas allowed, 3 desired"),
+        (None, "True", "1/1 ready, 3 desired"),
+    ],
+)
+def test_replicas_of_the_model_are_those_in_force(scaling: dict[str, Any] | None, accepted: str, summary: str) -> None:
+    model: dict[str, Any] = {"metadata": {"name": "digits"}, "spec": {"replicas": 1, "scaling": scaling}}
+    conditions = [{"type": "Accepted", "status": accepted}]
+    model["status"] = {"readyReplicas": 1, "conditions": conditions, "scaling": {"desired": 3}}
+    assert build_tree(Inventory(model)).root.info == summary
+
+
+def test_replicas_of_an_unprocessed_model_are_those_in_force() -> None:
+    model = {"metadata": {"name": "digits"}, "spec": {"replicas": 1, "scaling": {"minReplicas": 2, "maxReplicas": 8}}}
+    assert model_rows.build_row(model).replicas == "?/2"
+
+
+@pytest.mark.parametrize(
+    ("low", "state", "tone"),
+    [(None, "NoServersReady", "bad"), (1, "NoServersReady", "bad"), (0, "Progressing", "busy")],
+)
+def test_an_outage_of_a_served_model_is_bad_and_not_busy(low: int | None, state: str, tone: str) -> None:
+    cluster = served(room=2, count=2)
+    if low is not None:
+        cluster.spec["scaling"] = {**SCALED, "minReplicas": low}
+    for server in cluster.servers:
+        server.ready = False
+    root = build_tree(inventory(cluster)).root
+    assert (root.state, root.tone) == (state, tone)
+
+
+def test_a_model_that_was_never_served_is_busy_while_it_starts() -> None:
+    root = build_tree(inventory(Cluster({**served(room=1, count=1).spec}, 1))).root
+    assert (root.state, root.tone) == ("Progressing", "busy")
 
 
 def test_colour_changes_no_letter() -> None:

@@ -18,11 +18,13 @@ from halcyon.api.documents.measured_capacity import MeasuredCapacity, MeasuredLi
 from halcyon.api.spec.defaults import ResolvedTargets
 from halcyon.api.status import Status
 from halcyon.control.desired.plan import make
+from halcyon.control.rollout.rollout_record import RolloutRecord
 from halcyon.control.state.scope import Measured, PublishedCosts, PublishedScaling, Scope, Signals, SourceState
 from halcyon.control.status import status
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.metricsapi.api_service import ExternalMetricsApi
+from halcyon.render.names import SLOT_A
 from halcyon.scaling.gpu_cost import Cost
 from halcyon.scaling.hpa.algorithm import signal_proposals
 from halcyon.scaling.hpa.metrics import RulesReading
@@ -774,6 +776,25 @@ def test_columns_show_signals_per_replica_and_question_marks_if_missing() -> Non
     ],
 )
 def test_the_state_is_the_reason_that_matters_most(now: Scope, state: str) -> None:
+    assert of(now)["summary"]["state"] == state
+
+
+@pytest.mark.parametrize(
+    ("spec", "is_served_before", "state"),
+    [
+        (None, True, "NoServersReady"),
+        (None, False, "Progressing"),
+        (SCALING, True, "NoServersReady"),
+        ({"scaling": {"minReplicas": 0, "maxReplicas": 4}}, True, "Progressing"),
+    ],
+)
+def test_the_state_in_an_outage_is_not_that_of_a_start(
+    spec: dict[str, Any] | None, is_served_before: bool, state: str
+) -> None:
+    now = deployed(spec, ready=0, starting=1)
+    record = RolloutRecord().begin(AT - 60).finish(AT - 30, SLOT_A) if is_served_before else RolloutRecord()
+    now = replace(now, revisions=tuple(record.on(r) for r in now.revisions))
+    assert condition(now, "Reconciling") is not None
     assert of(now)["summary"]["state"] == state
 
 

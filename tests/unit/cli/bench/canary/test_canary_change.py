@@ -105,6 +105,7 @@ def test_canary_is_refused_with_the_reason(resource: dict[str, Any], words: str)
 
 def test_served_model_of_any_strategy_is_not_refused() -> None:
     assert refusal(model()) == ""
+    assert refusal(model(replicas=0, scaling={"minReplicas": 1, "maxReplicas": 4})) == ""
     assert (
         refusal(model(traffic={"mode": "Gateway", "gateway": {"name": "edge"}}, rollout={"strategy": "Replace"})) == ""
     )

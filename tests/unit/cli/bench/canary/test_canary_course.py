@@ -28,6 +28,7 @@ HISTORY = [{"revision": "m-2", "result": "Served"}]
         (status("Failed", target="m-2", generation=4, message="can't load"), {}, "Worse", "can't load"),
         (canary(), {"replicas": 0}, "NotCompared", "zero replicas"),
         (canary(), {}, "Canary", "step"),
+        (canary(), {"replicas": 0, "scaling": {"minReplicas": 1, "maxReplicas": 4}}, "Canary", "step"),
         (status(generation=4), {}, "NotCompared", "same pods"),
         (status("Progressing", generation=4), {}, "Waiting", "waiting for the canary"),
         (SERVED, {}, "Served", "revision m-2"),

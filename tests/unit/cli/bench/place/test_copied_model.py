@@ -99,7 +99,7 @@ def test_copy_of_a_gateway_model_has_no_route() -> None:
 
 
 def test_model_at_zero_stays_there() -> None:
-    copy = copied(served(spec={"replicas": 0}), [])
+    copy = copied(served(spec={"replicas": 0, "scaling": {"minReplicas": 0, "maxReplicas": 8}}), [])
     assert copy.document["spec"]["replicas"] == 1
     assert any("at zero" in note for note in copy.notes)
 

@@ -67,6 +67,9 @@ def test_rate_doubles_and_slows_down_near_the_bound() -> None:
     assert next_rate(FIRST, [Step(22, 40, 0, 0.06)], LIMITS, 22) is None
 
 
+TO_ZERO = {"minReplicas": 0, "maxReplicas": 8}
+
+
 def conditions(**states: str) -> dict[str, Any]:
     return {"conditions": [{"type": name, "status": state, "message": f"why {name}"} for name, state in states.items()]}
 
@@ -78,7 +81,11 @@ def conditions(**states: str) -> dict[str, Any]:
         (served(status=conditions(Ready="True", Reconciling="True")), "in a rollout: why Reconciling"),
         (served(status=conditions(Ready="False")), "isn't ready: why Ready"),
         (served(spec={"replicas": 8}, status=conditions(Ready="True")), "has 8 replicas, its maximum"),
-        (served(spec={"replicas": 0}, status=conditions(Ready="True")), "at zero replicas"),
+        (served(spec={"replicas": 0, "scaling": TO_ZERO}, status=conditions(Ready="True")), "at zero replicas"),
+        (
+            served(spec={"replicas": 0}, status=conditions(Ready="True")),
+            "",
+        ),  # minReplicas is 1, and so are the replicas
         (served(spec={"scaling": {"maxReplicas": 8, "mode": "Paused"}}, status=conditions(Ready="True")), "is paused"),
         (served(spec={"replicas": 1, "scaling": {"maxReplicas": 1}}, status=conditions(Ready="True")), ""),
     ],
