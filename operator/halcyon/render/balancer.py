@@ -60,6 +60,16 @@ The kubelet connects to this port for probes and for HAProxy's preStop hook. The
 strict mode would reject its connections.
 """
 
+_AZURE_PROBES = {
+    f"service.beta.kubernetes.io/port_{port}_health-probe_protocol": "tcp"
+    for port in (names.HTTP_PORT, names.GRPC_PORT)
+}
+"""Annotations that make Azure's load balancer probe the ports by TCP.
+
+Without them, it requests `/` of each port whose `appProtocol` is `http` or `https`. No response to that has the status
+200, so no connection would be passed on. Other clouds ignore the annotations.
+"""
+
 
 def plan(
     subject: Subject,
@@ -110,6 +120,8 @@ def plan(
         max_request_bytes=int(quantity(spec.traffic.max_request_size)),
         access_log=spec.traffic.access_log,
         sticky_header=spec.traffic.stickiness.header.lower() if spec.traffic.stickiness else "",
+        # A pod may keep state for the header's value, even if the model's configuration does not show it.
+        sequences=spec.traffic.stickiness is not None,
         collector=site.collector,
         lower_class=lower_class,
     )
@@ -171,8 +183,9 @@ def service(subject: Subject, spec: Spec) -> Object:
     """Build the Service for clients, which has the same name as the ModelDeployment and selects the balancers."""
     options, tls = spec.traffic.service, "https" if spec.traffic.tls else ""
     result = child("v1", "Service", subject, subject.name, names.BALANCER)
-    if options.annotations:
-        result["metadata"]["annotations"] = dict(sorted(options.annotations.items()))
+    annotations = (_AZURE_PROBES if options.type == "LoadBalancer" else {}) | (options.annotations or {})
+    if annotations:
+        result["metadata"]["annotations"] = dict(sorted(annotations.items()))
     result["spec"] = {
         "type": options.type,
         "selector": names.selector(subject.name, names.BALANCER),

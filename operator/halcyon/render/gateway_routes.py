@@ -7,7 +7,6 @@ same requests. The implementation of the Gateway determines how paths are compar
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from halcyon.api import open_endpoints
 from halcyon.api.spec import Spec, defaults, routing_mode
@@ -43,20 +42,26 @@ def slot_service(subject: Subject, spec: Spec, slot: Slot) -> Object:
 
 
 def http_route(subject: Subject, spec: Spec, gateway: Gateway, shares: Shares, *, model: str) -> Object:
-    """Build the HTTPRoute of a model."""
+    """Build the HTTPRoute of a model. Its second rule is for streams, without a timeout."""
     below = open_endpoints.model_path(model)
     exact = [*open_endpoints.HTTP_SERVER_READS]
     exact += [below + end for end in (*open_endpoints.HTTP_MODEL_READS, *open_endpoints.HTTP_MODEL_CALLS)]
+    exact.remove(stream := below + open_endpoints.HTTP_STREAM)
     paths = [{"type": "Exact", "value": path} for path in exact]
     # Paths below a version can only be matched by a regular expression, which few Gateways support. All that the prefix adds in Triton are
     # the trace settings of a version, and each server closes its trace API (`server`).
     paths.append({"type": "PathPrefix", "value": f"{below}/versions"})
-    rule: dict[str, Any] = {
-        "matches": [{"path": path} for path in paths],
-        "timeouts": {"request": _duration(_longest_ms(spec))},
-        "backendRefs": _backends(subject, spec, shares, names.HTTP_PORT),
-    }
-    return _route(subject, HTTP_ROUTE, gateway, gateway.http, rule)
+    # The timeout of a route includes the whole response, so it would end a stream that lasts longer.
+    timeouts = ((paths, _duration(_longest_ms(spec))), ([{"type": "Exact", "value": stream}], _duration(0)))
+    rules = (
+        {
+            "matches": [{"path": path} for path in matched],
+            "timeouts": {"request": timeout},
+            "backendRefs": _backends(subject, spec, shares, names.HTTP_PORT),
+        }
+        for matched, timeout in timeouts
+    )
+    return _route(subject, HTTP_ROUTE, gateway, gateway.http, *rules)
 
 
 def grpc_route(subject: Subject, spec: Spec, gateway: Gateway, entry: Entry, shares: Shares) -> Object:

@@ -24,6 +24,7 @@ at once.
 from __future__ import annotations
 
 from halcyon.api.documents.repository_marker import COMPLETE, INSTANCES, STUB_EXIT
+from halcyon.api.spec.routing_mode import HTTP_BODY_BYTES
 
 ORDERS = "/halcyon/orders"
 """Mount path of the volume with the operator's orders. If the operator orders a restart, the file `restart` contains
@@ -39,8 +40,6 @@ _MIN_AGE_MS = 500
 _PING_INTERVAL_MS = 5_000
 """Minimum interval, in milliseconds, between keepalive pings of a client that Triton accepts. It is half of the minimum
 in gRPC libraries, which is 10 s."""
-HTTP_BODY_BYTES = 64 * 2**20
-"""Maximum size of an HTTP body in Triton, since release 25.06. Earlier releases have no maximum."""
 OPTIONAL = {
     "metrics-interval-ms": "GPU metrics are updated every 2 s instead of every second",
     "allow-gpu-metrics": "Triton tries to read the GPU metrics of slices, which it can't measure",

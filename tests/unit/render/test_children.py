@@ -722,6 +722,21 @@ def test_source_ranges_are_written_as_networks_and_each_once() -> None:
     assert service["spec"]["loadBalancerSourceRanges"] == ["10.0.0.0/8", "fd00::/64"]
 
 
+def test_azures_load_balancer_probes_ports_by_tcp_unless_the_spec_differs() -> None:
+    http, grpc = (f"service.beta.kubernetes.io/port_{port}_health-probe_protocol" for port in (8000, 8001))
+
+    def annotations(**options: Any) -> dict[str, str] | None:
+        service = balancer.service(SUBJECT, spec_of(traffic={"service": options}))
+        written: dict[str, str] | None = service["metadata"].get("annotations")
+        return written
+
+    assert annotations(type="LoadBalancer") == {http: "tcp", grpc: "tcp"}
+    assert annotations(type="LoadBalancer", annotations={http: "https", "metallb.io/x": "y"}) == {
+        http: "https", grpc: "tcp", "metallb.io/x": "y",
+    }  # fmt: skip
+    assert annotations(type="NodePort") is None
+
+
 @pytest.mark.parametrize(
     "text", ["10.0.0.0", "10.0.0/8", "256.0.0.0/8", "10.0.0.0/33", "::1", "fd00::1::/8", "::/129", "1:/8", "x/8"]
 )

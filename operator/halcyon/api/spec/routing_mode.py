@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal
 
-from halcyon.api.types import Rule
+from halcyon.api.types import Rule, quantity
 
 Mode = Literal["Balancer", "Direct", "Gateway"]
 
+HTTP_BODY_BYTES: Final = 64 * 2**20
+"""Maximum size of an HTTP body in Triton, since release 25.06, in bytes. Earlier releases have no maximum. A larger
+`traffic.maxRequestSize` raises it, in every routing mode."""
 DIRECT: Final = ("Direct", "Gateway")
 """Routing modes without Halcyon's balancers: clients connect to the servers without a balancer in between."""
 
@@ -73,6 +76,8 @@ _IN_FORCE: Final = {
 def ignored(traffic: Any) -> list[str]:  # a Traffic; that module imports this one
     """Return a sentence for each field of spec.traffic that is set but has no effect in the routing mode."""
     in_force = _IN_FORCE.get(traffic.mode)
+    if in_force is not None and quantity(traffic.max_request_size) > HTTP_BODY_BYTES:
+        in_force = in_force | {"max_request_size"}
     return [] if in_force is None else without_effect(traffic, "spec.traffic", in_force, needed="Balancer")
 
 

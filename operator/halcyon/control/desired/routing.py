@@ -116,7 +116,7 @@ def _balanced(scope: Scope, spec: Spec, rollout: RolloutPlan) -> BalancerPlan:
     return replace(
         plan,
         model=rollout.model,
-        sequences=any(RolloutRecord.of(r).sequences for r in (rollout.requested, rollout.target)),
+        sequences=plan.sequences or any(RolloutRecord.of(r).sequences for r in (rollout.requested, rollout.target)),
         slots=tuple(replace(slot, weight=weights[Slot(slot.name)]) for slot in plan.slots),
     )
 

@@ -65,3 +65,10 @@ def test_fields_that_only_a_balancer_follows_are_reported_as_ineffective() -> No
     }  # fmt: skip
     assert defaults.ignored(parse("digits", spec("Balancer", traffic))) == ()
     assert defaults.ignored(parse("digits", spec("Direct"))) == ()
+
+
+@pytest.mark.parametrize(("size", "ignored"), [("64Mi", False), ("1Mi", True), ("65Mi", False), ("1Gi", False)])
+def test_a_size_that_raises_tritons_limit_has_an_effect_without_balancers(size: str, *, ignored: bool) -> None:
+    sentences = defaults.ignored(parse("digits", spec("Direct", {"maxRequestSize": size})))
+
+    assert any("maxRequestSize" in sentence for sentence in sentences) is ignored
