@@ -53,11 +53,12 @@ _RUN = "/run/halcyon"
 _UNMESHED = {
     "config.linkerd.io/skip-inbound-ports": str(names.AGENT_PORT),
     "traffic.sidecar.istio.io/excludeInboundPorts": str(names.AGENT_PORT),
+    "traffic.sidecar.istio.io/excludeOutboundPorts": f"{names.HTTP_PORT},{names.GRPC_PORT},{names.METRICS_PORT}",
 }
-"""Annotations that keep service meshes from the agent's port.
+"""Annotations that keep service meshes from the agent's port, and from connections to servers.
 
-The kubelet connects to this port for probes and for HAProxy's preStop hook. The kubelet doesn't use mTLS, so a mesh in
-strict mode would reject its connections.
+The kubelet connects to the agent's port without mTLS, which a mesh in strict mode would reject. Istio routes a request
+by its header Host, not by its address, so it would return requests for servers to the balancers.
 """
 
 _AZURE_PROBES = {

@@ -417,7 +417,9 @@ def test_service_meshes_leave_the_agent_s_port_to_the_kubelet() -> None:
     agent, haproxy = template["spec"]["initContainers"][0], template["spec"]["containers"][0]
     port = str(agent["ports"][0]["containerPort"])
 
-    assert template["metadata"]["annotations"] == {
+    annotations = dict(template["metadata"]["annotations"])
+    assert annotations.pop("traffic.sidecar.istio.io/excludeOutboundPorts") == "8000,8001,8002"
+    assert annotations == {
         "config.linkerd.io/skip-inbound-ports": port,
         "traffic.sidecar.istio.io/excludeInboundPorts": port,
     }
