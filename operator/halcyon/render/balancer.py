@@ -142,10 +142,7 @@ def config_map(subject: Subject, accepted: BalancerPlan, accepted_spec: str) -> 
 
 
 def service_account(subject: Subject) -> Object:
-    """Build the ServiceAccount of the balancers' agents.
-
-    It determines their permissions, and the model for which they may report.
-    """
+    """Build the ServiceAccount of the agents. It determines their permissions, and the model for which they may report."""
     result = child("v1", "ServiceAccount", subject, names.balancer(subject.name), names.BALANCER)
     result["automountServiceAccountToken"] = False
     return result
@@ -154,9 +151,8 @@ def service_account(subject: Subject) -> Object:
 def role(subject: Subject) -> Object:
     """Build the Role of the balancers' agents.
 
-    It permits reading the plan's ConfigMap and all EndpointSlices of the namespace.
-
-    A Role cannot be limited to single EndpointSlices, because their names are not known in advance.
+    It permits reading the plan's ConfigMap, and all EndpointSlices of the namespace, because the names of single ones
+    are not known in advance.
     """
     result = child("rbac.authorization.k8s.io/v1", "Role", subject, names.balancer(subject.name), names.BALANCER)
     result["rules"] = [
@@ -331,12 +327,9 @@ def _haproxy(subject: Subject, site: Site) -> Object:
 
 
 def _secrets(spec: Spec) -> list[Object]:
-    """Return the Secret volumes from which the agent builds HAProxy's files.
+    """Return the Secret volumes from which the agent builds HAProxy's files. Each is named as its folder in the container.
 
-    Each volume has the same name as its folder in the agent's container.
-
-    The Secrets are optional: if one is missing, the pod starts and its agent reports this. With required Secrets, the
-    kubelet would not start the pod.
+    The Secrets are optional, so that the pod starts without one, and its agent reports that it is missing.
     """
     tls, api_keys = spec.traffic.tls, spec.traffic.api_keys
     volumes: list[tuple[str, str, tuple[str, ...]]] = []

@@ -30,14 +30,10 @@ def slot_service(subject: Subject, spec: Spec, slot: Slot) -> Object:
 
     The Service is not headless, because not all Gateways support headless backends.
     """
-    result = services.service(subject, spec)
-    labels = names.labels(subject.name, names.SERVER) | {names.SLOT_LABEL: slot}
-    result["metadata"] = {**result["metadata"], "name": names.route_service(subject.name, slot), "labels": labels}
-    result["metadata"].pop("annotations", None)
-    result["spec"] = {
-        "selector": names.selector(subject.name, names.SERVER, slot),
-        "ports": result["spec"]["ports"],
-    }
+    name = names.route_service(subject.name, slot)
+    result = child("v1", "Service", subject, name, names.SERVER, labels={names.SLOT_LABEL: slot})
+    ports = services.service(subject, spec)["spec"]["ports"]
+    result["spec"] = {"selector": names.selector(subject.name, names.SERVER, slot), "ports": ports}
     return result
 
 
@@ -78,14 +74,9 @@ def grpc_route(subject: Subject, spec: Spec, gateway: Gateway, entry: Entry, sha
 
 
 def _longest_ms(spec: Spec) -> int:
-    """Return the maximum duration of a request in milliseconds.
-
-    The duration includes the time in a balancer's queue, if there are balancers.
-    """
-    traffic = spec.traffic
-    longest_ms = duration_us(traffic.response_timeout) // 1000
-    longest_ms += 0 if routing_mode.is_direct(spec) else defaults.longest_wait_ms(spec)
-    return max(longest_ms, 1)
+    """Return the maximum duration of a request in milliseconds. With balancers, it includes the time in their queue."""
+    wait_ms = 0 if routing_mode.is_direct(spec) else defaults.longest_wait_ms(spec)
+    return wait_ms + duration_us(spec.traffic.response_timeout) // 1000
 
 
 def _duration(total_ms: int) -> str:
