@@ -41,7 +41,7 @@ _OUR_LABELS = {
 }  # fmt: skip
 _ANNOTATIONS = {
     "serving.halcyon.dev/gpus", "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes", "config.linkerd.io/skip-inbound-ports",
-    "traffic.sidecar.istio.io/excludeInboundPorts",
+    "traffic.sidecar.istio.io/excludeInboundPorts", "traffic.sidecar.istio.io/excludeOutboundPorts",
 }  # fmt: skip
 _SITES = "example.com/"
 """Prefix of the keys that the site of the tests allows on server pods."""

@@ -12,7 +12,9 @@ HTTP_SERVER_READS: Final = ("/v2", "/v2/health/live", "/v2/health/ready")
 HTTP_MODEL_READS: Final = ("", "/ready", "/config", "/stats")
 """Endings of HTTP paths that clients may read with GET and HEAD. They follow the path of the model, or of one of its
 versions."""
-HTTP_MODEL_CALLS: Final = ("/infer", "/generate", "/generate_stream")
+HTTP_STREAM: Final = "/generate_stream"
+"""Ending of the HTTP path whose response is a stream of events."""
+HTTP_MODEL_CALLS: Final = ("/infer", "/generate", HTTP_STREAM)
 """Endings of HTTP paths to which clients may send POST requests. They follow the path of the model, or of one of its
 versions."""
 

@@ -53,11 +53,22 @@ _RUN = "/run/halcyon"
 _UNMESHED = {
     "config.linkerd.io/skip-inbound-ports": str(names.AGENT_PORT),
     "traffic.sidecar.istio.io/excludeInboundPorts": str(names.AGENT_PORT),
+    "traffic.sidecar.istio.io/excludeOutboundPorts": f"{names.HTTP_PORT},{names.GRPC_PORT},{names.METRICS_PORT}",
 }
-"""Annotations that keep service meshes from the agent's port.
+"""Annotations that keep service meshes from the agent's port, and from connections to servers.
 
-The kubelet connects to this port for probes and for HAProxy's preStop hook. The kubelet doesn't use mTLS, so a mesh in
-strict mode would reject its connections.
+The kubelet connects to the agent's port without mTLS, which a mesh in strict mode would reject. Istio routes a request
+by its header Host, not by its address, so it would return requests for servers to the balancers.
+"""
+
+_AZURE_PROBES = {
+    f"service.beta.kubernetes.io/port_{port}_health-probe_protocol": "tcp"
+    for port in (names.HTTP_PORT, names.GRPC_PORT)
+}
+"""Annotations that make Azure's load balancer probe the ports by TCP.
+
+Without them, it requests `/` of each port whose `appProtocol` is `http` or `https`. No response to that has the status
+200, so no connection would be passed on. Other clouds ignore the annotations.
 """
 
 
@@ -110,6 +121,8 @@ def plan(
         max_request_bytes=int(quantity(spec.traffic.max_request_size)),
         access_log=spec.traffic.access_log,
         sticky_header=spec.traffic.stickiness.header.lower() if spec.traffic.stickiness else "",
+        # A pod may keep state for the header's value, even if the model's configuration does not show it.
+        sequences=spec.traffic.stickiness is not None,
         collector=site.collector,
         lower_class=lower_class,
     )
@@ -129,10 +142,7 @@ def config_map(subject: Subject, accepted: BalancerPlan, accepted_spec: str) -> 
 
 
 def service_account(subject: Subject) -> Object:
-    """Build the ServiceAccount of the balancers' agents.
-
-    It determines their permissions, and the model for which they may report.
-    """
+    """Build the ServiceAccount of the agents. It determines their permissions, and the model for which they may report."""
     result = child("v1", "ServiceAccount", subject, names.balancer(subject.name), names.BALANCER)
     result["automountServiceAccountToken"] = False
     return result
@@ -141,8 +151,8 @@ def service_account(subject: Subject) -> Object:
 def role(subject: Subject) -> Object:
     """Build the Role of the balancers' agents.
 
-    It permits reading the plan's ConfigMap and all EndpointSlices of the namespace. It can't be limited to single
-    EndpointSlices, because their names are not known in advance.
+        It permits reading the plan's ConfigMap, and all EndpointSlices of the namespace, because the names of single ones
+    are not known in advance.
     """
     result = child("rbac.authorization.k8s.io/v1", "Role", subject, names.balancer(subject.name), names.BALANCER)
     result["rules"] = [
@@ -170,8 +180,9 @@ def service(subject: Subject, spec: Spec) -> Object:
     """Build the Service for clients, which has the same name as the ModelDeployment and selects the balancers."""
     options, tls = spec.traffic.service, "https" if spec.traffic.tls else ""
     result = child("v1", "Service", subject, subject.name, names.BALANCER)
-    if options.annotations:
-        result["metadata"]["annotations"] = dict(sorted(options.annotations.items()))
+    annotations = (_AZURE_PROBES if options.type == "LoadBalancer" else {}) | (options.annotations or {})
+    if annotations:
+        result["metadata"]["annotations"] = dict(sorted(annotations.items()))
     result["spec"] = {
         "type": options.type,
         "selector": names.selector(subject.name, names.BALANCER),
@@ -316,10 +327,9 @@ def _haproxy(subject: Subject, site: Site) -> Object:
 
 
 def _secrets(spec: Spec) -> list[Object]:
-    """Return the Secret volumes from which the agent builds HAProxy's files.
+    """Return the Secret volumes from which the agent builds HAProxy's files. Each is named as its folder in the container.
 
-    Each volume has the same name as its folder in the agent's container. The Secrets are optional: if one is missing, the
-    pod starts and its agent reports this. With required Secrets, the kubelet would not start the pod.
+    The Secrets are optional, so that the pod starts without one, and its agent reports that it is missing.
     """
     tls, api_keys = spec.traffic.tls, spec.traffic.api_keys
     volumes: list[tuple[str, str, tuple[str, ...]]] = []

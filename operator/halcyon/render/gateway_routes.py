@@ -7,7 +7,6 @@ same requests. The implementation of the Gateway determines how paths are compar
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from halcyon.api import open_endpoints
 from halcyon.api.spec import Spec, defaults, routing_mode
@@ -31,32 +30,34 @@ def slot_service(subject: Subject, spec: Spec, slot: Slot) -> Object:
 
     The Service is not headless, because not all Gateways support headless backends.
     """
-    result = services.service(subject, spec)
-    labels = names.labels(subject.name, names.SERVER) | {names.SLOT_LABEL: slot}
-    result["metadata"] = {**result["metadata"], "name": names.route_service(subject.name, slot), "labels": labels}
-    result["metadata"].pop("annotations", None)
-    result["spec"] = {
-        "selector": names.selector(subject.name, names.SERVER, slot),
-        "ports": result["spec"]["ports"],
-    }
+    name = names.route_service(subject.name, slot)
+    result = child("v1", "Service", subject, name, names.SERVER, labels={names.SLOT_LABEL: slot})
+    ports = services.service(subject, spec)["spec"]["ports"]
+    result["spec"] = {"selector": names.selector(subject.name, names.SERVER, slot), "ports": ports}
     return result
 
 
 def http_route(subject: Subject, spec: Spec, gateway: Gateway, shares: Shares, *, model: str) -> Object:
-    """Build the HTTPRoute of a model."""
+    """Build the HTTPRoute of a model. Its second rule is for streams, without a timeout."""
     below = open_endpoints.model_path(model)
     exact = [*open_endpoints.HTTP_SERVER_READS]
     exact += [below + end for end in (*open_endpoints.HTTP_MODEL_READS, *open_endpoints.HTTP_MODEL_CALLS)]
+    exact.remove(stream := below + open_endpoints.HTTP_STREAM)
     paths = [{"type": "Exact", "value": path} for path in exact]
     # Paths below a version can only be matched by a regular expression, which few Gateways support. All that the prefix adds in Triton are
     # the trace settings of a version, and each server closes its trace API (`server`).
     paths.append({"type": "PathPrefix", "value": f"{below}/versions"})
-    rule: dict[str, Any] = {
-        "matches": [{"path": path} for path in paths],
-        "timeouts": {"request": _duration(_longest_ms(spec))},
-        "backendRefs": _backends(subject, spec, shares, names.HTTP_PORT),
-    }
-    return _route(subject, HTTP_ROUTE, gateway, gateway.http, rule)
+    # The timeout of a route includes the whole response, so it would end a stream that lasts longer.
+    timeouts = ((paths, _duration(_longest_ms(spec))), ([{"type": "Exact", "value": stream}], _duration(0)))
+    rules = (
+        {
+            "matches": [{"path": path} for path in matched],
+            "timeouts": {"request": timeout},
+            "backendRefs": _backends(subject, spec, shares, names.HTTP_PORT),
+        }
+        for matched, timeout in timeouts
+    )
+    return _route(subject, HTTP_ROUTE, gateway, gateway.http, *rules)
 
 
 def grpc_route(subject: Subject, spec: Spec, gateway: Gateway, entry: Entry, shares: Shares) -> Object:
@@ -73,14 +74,9 @@ def grpc_route(subject: Subject, spec: Spec, gateway: Gateway, entry: Entry, sha
 
 
 def _longest_ms(spec: Spec) -> int:
-    """Return the maximum duration of a request in milliseconds.
-
-    The duration includes the time in a balancer's queue, if there are balancers.
-    """
-    traffic = spec.traffic
-    longest_ms = duration_us(traffic.response_timeout) // 1000
-    longest_ms += 0 if routing_mode.is_direct(spec) else defaults.longest_wait_ms(spec)
-    return max(longest_ms, 1)
+    """Return the maximum duration of a request in milliseconds. With balancers, it includes the time in their queue."""
+    wait_ms = 0 if routing_mode.is_direct(spec) else defaults.longest_wait_ms(spec)
+    return wait_ms + duration_us(spec.traffic.response_timeout) // 1000
 
 
 def _duration(total_ms: int) -> str:

@@ -417,7 +417,9 @@ def test_service_meshes_leave_the_agent_s_port_to_the_kubelet() -> None:
     agent, haproxy = template["spec"]["initContainers"][0], template["spec"]["containers"][0]
     port = str(agent["ports"][0]["containerPort"])
 
-    assert template["metadata"]["annotations"] == {
+    annotations = dict(template["metadata"]["annotations"])
+    assert annotations.pop("traffic.sidecar.istio.io/excludeOutboundPorts") == "8000,8001,8002"
+    assert annotations == {
         "config.linkerd.io/skip-inbound-ports": port,
         "traffic.sidecar.istio.io/excludeInboundPorts": port,
     }
@@ -727,6 +729,21 @@ def test_source_ranges_are_written_as_networks_and_each_once() -> None:
     service = balancer.service(SUBJECT, spec_of(traffic={"service": {"type": "LoadBalancer", "sourceRanges": ranges}}))
 
     assert service["spec"]["loadBalancerSourceRanges"] == ["10.0.0.0/8", "fd00::/64"]
+
+
+def test_azures_load_balancer_probes_ports_by_tcp_unless_the_spec_differs() -> None:
+    http, grpc = (f"service.beta.kubernetes.io/port_{port}_health-probe_protocol" for port in (8000, 8001))
+
+    def annotations(**options: Any) -> dict[str, str] | None:
+        service = balancer.service(SUBJECT, spec_of(traffic={"service": options}))
+        written: dict[str, str] | None = service["metadata"].get("annotations")
+        return written
+
+    assert annotations(type="LoadBalancer") == {http: "tcp", grpc: "tcp"}
+    assert annotations(type="LoadBalancer", annotations={http: "https", "metallb.io/x": "y"}) == {
+        http: "https", grpc: "tcp", "metallb.io/x": "y",
+    }  # fmt: skip
+    assert annotations(type="NodePort") is None
 
 
 @pytest.mark.parametrize(

@@ -68,3 +68,13 @@ def test_no_rule_has_more_matches_than_the_gateway_api_allows() -> None:
     # Of 1.2, the oldest version whose HTTPRoute allows more than eight.
     assert all(len(rule["matches"]) <= 64 for rule in http["spec"]["rules"])
     assert all(len(rule["matches"]) <= 8 for rule in grpc["spec"]["rules"])
+
+
+def test_streams_of_events_have_a_rule_without_a_timeout() -> None:
+    http, _ = rendered_routes()
+
+    timeouts = {match["path"]["value"]: rule["timeouts"] for rule in http["spec"]["rules"] for match in rule["matches"]}
+    assert timeouts.pop("/v2/models/digits/generate_stream") == {"request": "0s"}
+    assert {timeout["request"] for timeout in timeouts.values()} == {"120s"}
+    backends = [rule["backendRefs"] for rule in http["spec"]["rules"]]
+    assert backends == [backends[0]] * 2

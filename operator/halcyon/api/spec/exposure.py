@@ -36,11 +36,7 @@ class Service(ApiModel):
 
 
 class Tls(ApiModel):
-    """TLS between clients and the balancers, on the same ports.
-
-    Changes to a Secret take effect without a restart. An invalid Secret is ignored, and the previous certificate stays
-    in use.
-    """
+    """TLS between clients and the balancers, on the same ports."""
 
     secret_name: DnsName
     """Name of a Secret with `tls.crt` (the certificate, followed by its chain) and `tls.key`, as in a Secret of type
@@ -51,10 +47,7 @@ class Tls(ApiModel):
 
 
 class ApiKeys(ApiModel):
-    """API keys that clients must send.
-
-    A client sends its key as `Authorization: Bearer KEY` or `x-api-key: KEY`, in an HTTP header or in gRPC metadata.
-    """
+    """API keys that clients must send."""
 
     secret_name: DnsName
     """Name of a Secret in the same namespace, with one entry per client. The key of an entry is the client's name, and

@@ -23,10 +23,7 @@ class Entry(ApiModel):
 
 
 class Gateway(ApiModel):
-    """A Gateway of the Gateway API (`gateway.networking.k8s.io`).
-
-    Halcyon does not run the Gateway; it only writes the routes.
-    """
+    """A Gateway of the Gateway API (`gateway.networking.k8s.io`)."""
 
     name: DnsName
     """Name of the Gateway."""

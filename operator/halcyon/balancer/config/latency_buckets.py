@@ -118,10 +118,10 @@ def response_rules(out: Writer, slot: str, protocol: Protocol) -> None:
     They must be the last `http-response` rules of its back end. Responses through the server `held` (`queueing`) are
     not counted here, but in the back end to which the request goes next.
     """
-    out.add(f"http-response allow if !{{ var({_INFERS}) -m found }}")
     out.add("acl moved srv_name held")
+    # A request that only reads may have moved, too, if it was queued.
     hop_rules(out, " moved")
-    out.add("http-response allow if moved")
+    out.add(f"http-response allow if moved or !{{ var({_INFERS}) -m found }}")
     out.add(f"http-response sc-inc-gpc({_first(slot) + _PER_SLOT - 1},0) if {_FAILURES[protocol]}")
     out.add(f"http-response sc-inc-gpc({UNAVAILABLE},0) if {_UNAVAILABLE[protocol]}")
     # A streaming response is counted when its first message arrives, because the queue advances then.

@@ -119,7 +119,7 @@ def _balanced(scope: Scope, spec: Spec, rollout: RolloutPlan) -> BalancerPlan:
     return replace(
         plan,
         model=rollout.model,
-        sequences=any(RolloutRecord.of(r).sequences for r in served if r is not None),
+        sequences=plan.sequences or any(RolloutRecord.of(r).sequences for r in served if r is not None),
         slots=tuple(replace(slot, weight=weights[Slot(slot.name)]) for slot in plan.slots),
     )
 

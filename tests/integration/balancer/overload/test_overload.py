@@ -612,3 +612,16 @@ async def test_documented_http_retries_at_three_times_the_load() -> None:
     assert codes.keys() <= {200, 429}
     assert codes[200] > 30
     assert reading.errors == 0
+
+
+async def test_documented_http_retries_leave_out_requests_that_took_too_long() -> None:
+    page_globals: dict[str, Any] = {}
+    exec(example("python", "PoolManager"), page_globals)  # the page's own code
+    async with new_balanced() as balanced:
+        (pod,) = await balanced.start(1, delay_s=2.0)
+        await balanced.begin()
+        url = f"{balanced.url}/v2/models/m/infer"
+        with pytest.raises(MaxRetryError, match="Read timed out"):
+            await asyncio.to_thread(page_globals["pool"].request, "POST", url, body=b"{}", timeout=0.3)
+        await asyncio.sleep(1.0)
+        assert pod.http_count == 1

@@ -67,7 +67,7 @@ def test_fields_that_only_a_balancer_follows_are_reported_as_ineffective() -> No
     assert defaults.ignored(parse("digits", spec("Direct"))) == ()
 
 
-@pytest.mark.parametrize(("size", "is_ignored"), [("16Mi", True), ("128Mi", False)])
+@pytest.mark.parametrize(("size", "is_ignored"), [("64Mi", False), ("1Mi", True), ("65Mi", False), ("1Gi", False)])
 def test_a_request_size_above_tritons_own_limit_needs_no_balancer(size: str, is_ignored: bool) -> None:
     ignored = defaults.ignored(parse("digits", spec("Direct", {"maxRequestSize": size})))
     assert any(text.startswith("spec.traffic.maxRequestSize: ignored") for text in ignored) is is_ignored

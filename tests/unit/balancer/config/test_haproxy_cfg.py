@@ -270,3 +270,11 @@ def test_a_lower_class_changes_only_its_own_lines_and_the_users_maximum() -> Non
     lower = next(line for line in text if "track-sc0 int(2) table counters if lower" in line)
     # HAProxy tracks the first rule that matches.
     assert text.index(lower) < text.index(users)
+
+
+def test_a_moved_read_loses_the_internal_header_before_the_rules_of_inference() -> None:
+    for protocol in ("http", "grpc"):
+        backend = render(PLAN, listen=Listen()).partition(f"\nbackend {protocol}_a\n")[2].partition("\nbackend ")[0]
+        rules = [line.strip() for line in backend.splitlines() if "http-response" in line]
+        ends = next(number for number, rule in enumerate(rules) if rule.startswith("http-response allow"))
+        assert "http-response del-header halcyon-own-response if moved" in rules[:ends]

@@ -72,6 +72,13 @@ def test_a_model_without_sequences_needs_no_header() -> None:
     assert "sequences" not in balancers_plan(planned)
 
 
+def test_requests_with_a_sticky_header_are_not_repeated_for_any_model() -> None:
+    planned = make(of_config_map("dynamic_batching {}", traffic=STICKY))
+
+    assert planned.acceptance.accepted
+    assert balancers_plan(planned)["sequences"] is True
+
+
 def test_rejected_replicas_are_not_followed() -> None:
     first = of_config_map(replicas=1)
     grown = after(first, make(first), resource=of_config_map(replicas=3).resource)
