@@ -21,7 +21,7 @@ from halcyon.control.reconcile.reconcile_counts import ReconcileCounts
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.control.state.ownership import own
 from halcyon.control.state.scope import Scope
-from halcyon.kube import encoding, errors, field_ownership
+from halcyon.kube import encoding, errors, field_ownership, kinds
 from halcyon.kube.apply_diff import DIGEST, holds, with_digest
 from halcyon.kube.client import FIELD_MANAGER, Kube, Object
 from halcyon.kube.kinds import DEPLOYMENT, HPA, MODEL_DEPLOYMENT, WITH_STATUS, Key, Kind, kind_of
@@ -31,6 +31,8 @@ _REJECTED = (errors.Refused, errors.NotFound)
 """Errors of a write that would fail again. `NotFound`: the cluster no longer has the kind, for example of a Gateway."""
 _NOT_WRITTEN = (*_REJECTED, errors.Conflicted)
 """Errors after which it is certain that the API server has not written anything."""
+_WITHOUT_PODS = frozenset({kinds.ROLE_BINDING, kinds.SERVICE, HPA, kinds.PDB, *kinds.OPTIONAL, *kinds.ROUTES})
+"""Kinds whose rejected writes change neither the number of pods nor their GPUs."""
 
 
 class StaleModel(errors.Conflicted):
@@ -97,7 +99,8 @@ class ChildrenWriter:
         """Apply the child objects that differ from the plan, then delete the surplus ones.
 
         Return the API server's messages if it rejected a write, otherwise an empty string. After a rejected apply, only
-        a surplus HPA is deleted. After one in the first wave, nothing is created, and servers keep their pod template.
+        a surplus HPA is deleted. After a failed one in the first wave, which an admission webhook that is down can
+        cause for hours, nothing is created, and servers are scaled with their present pod template.
 
         Raises:
             StaleModel: the caches don't have the present ModelDeployment or servers. Other objects may be written by then.
@@ -108,11 +111,19 @@ class ChildrenWriter:
         planned = {(kind_of(obj), obj["metadata"]["name"]) for obj in (*plan.first, *plan.then)}
         current = self._current.get(scope.key, {})
         self._current[scope.key] = {child: state for child, state in current.items() if child in planned}
-        then, rejections = plan.then, await self._wave(scope, plan.first, check)
-        if rejections:
-            present = (self._with_present_template(scope, obj) for obj in plan.then)
+        then, failures = plan.then, await self._wave(scope, plan.first, check)
+        if failures:
+            # The accepted spec in the ConfigMap must match its digest in the ControllerRevision.
+            kept = kinds.CONFIG_MAP if any(kind is kinds.CONTROLLER_REVISION for kind, _ in failures) else None
+            present = (self._with_present_template(scope, obj) for obj in plan.then if kind_of(obj) is not kept)
             then = tuple(obj for obj in present if obj is not None)
-        rejections += await self._wave(scope, then, check)
+        failures += await self._wave(scope, then, check)
+        if all(kind in _WITHOUT_PODS for kind, _ in failures):
+            self.reservations.written(scope.key)
+        for _, error in failures:
+            if isinstance(error, errors.Busy):
+                raise error
+        rejections = [str(error) for _, error in failures]
         # Something else scales the servers of a surplus HPA already.
         surplus = [(kind, name) for kind, name in plan.delete if kind is HPA or not rejections]
         for kind, name in surplus:
@@ -123,17 +134,22 @@ class ChildrenWriter:
                 rejections.append(str(error))
         return "; ".join(rejections)
 
-    async def _wave(self, scope: Scope, objects: tuple[Object, ...], check: _FreshnessCheck) -> list[str]:
-        """Apply objects at the same time. Return the messages of writes that the API server rejects for a lasting reason."""
+    async def _wave(
+        self, scope: Scope, objects: tuple[Object, ...], check: _FreshnessCheck
+    ) -> list[tuple[Kind, errors.ApiError]]:
+        """Apply objects at the same time. Return the errors that may last and don't concern other objects, with the kind."""
         writes = (self._apply_object(scope, obj, check) for obj in objects)
         results = await asyncio.gather(*writes, return_exceptions=True)
         servers = (result for obj, result in zip(objects, results, strict=True) if is_servers(obj))
         if not all(isinstance(result, _NOT_WRITTEN) for result in servers):
             self.reservations.sent(scope.key)
-        for result in results:
-            if isinstance(result, BaseException) and not isinstance(result, _REJECTED):
+        failures: list[tuple[Kind, errors.ApiError]] = []
+        for obj, result in zip(objects, results, strict=True):
+            if isinstance(result, (*_REJECTED, errors.Busy)):
+                failures.append((kind_of(obj), result))
+            elif result is not None:
                 raise result
-        return [str(result) for result in results if result is not None]
+        return failures
 
     def forget(self, key: Key) -> None:
         """Drop the state of a model that was deleted."""

@@ -70,7 +70,7 @@ class MetricsApiCheck:
         While the API server can't be reached, the last result stays.
         """
         server = api_service.NAMESPACED if self._watched else await self._find_server()
-        if self._tolerance is None:
+        if not self._tolerance:  # the API server may have been upgraded since the last check
             await self._check_tolerance()
         result = replace(self._last_server if server is None else server, tolerance=bool(self._tolerance))
         certificates = self._certificates.certificates

@@ -449,3 +449,16 @@ def test_a_service_account_needs_permission_unless_it_is_the_default() -> None:
     assert (refused.accepted, refused.reason) == (False, Reason.POLICY_DENIED)
     assert "deployer, which this site does not allow (allowed: none; chart value sitePolicy.pods" in refused.message
     assert make(scope_of({"runtime": {"serviceAccountName": "default"}})).acceptance.accepted
+
+
+def test_a_revision_with_the_number_of_another_gets_a_newer_number() -> None:
+    """A new leader may write a revision before it has seen that of the former leader."""
+    before = scope_of({"batching": {"maxBatchSize": 4}})
+    now = after(before, {"batching": {"maxBatchSize": 8}})
+    (other,), mine = now.revisions, make(now).target
+    assert mine is not None
+    tied = replace(now, revisions=tuple(replace(r, number=2) for r in (other, mine)))
+    planned = make(tied)
+
+    assert planned.target is not None
+    assert (planned.target.key, planned.target.number) == (mine.key, 3)

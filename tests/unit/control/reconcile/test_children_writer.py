@@ -455,3 +455,49 @@ async def test_a_rejected_copy_of_replicas_is_reported_and_stops_no_write() -> N
     assert team.api.accepted["one"] == "Forbidden"
     assert (kinds.SERVICE, "team", "one-headless") in team.api.objects
     assert team.api.objects[kinds.DEPLOYMENT, "team", "one-a"]["spec"]["replicas"] == 3
+
+
+async def test_servers_are_scaled_while_the_webhook_for_new_config_maps_is_down() -> None:
+    class Down(Denying):
+        """An API server whose webhook for new ConfigMaps doesn't answer."""
+
+        @override
+        async def apply(
+            self, kind: Kind, obj: Object, *, subresource: str = "", manager: str = FIELD_MANAGER
+        ) -> Object:
+            try:
+                return await super().apply(kind, obj, subresource=subresource, manager=manager)
+            except errors.Refused as error:
+                raise errors.Busy(500, "failed calling webhook") from error
+
+    api, change = Down(), {"batching": {"maxBatchSize": 4}}
+    team, scaling = Team(api=api), {"maxReplicas": 4}
+    team.ask("one", scaling=scaling)
+    for _ in range(3):
+        await team.reconciler.reconcile(KEY)
+    before = api.objects[kinds.DEPLOYMENT, "team", "one-a"]["spec"]
+    api.denied = "ConfigMap"
+    team.ask("one", scaling=scaling, replicas=3, **change)
+    for _ in range(3):
+        with pytest.raises(errors.Busy):
+            await team.reconciler.reconcile(KEY)
+
+    assert api.objects[kinds.DEPLOYMENT, "team", "one-a"]["spec"] == {**before, "replicas": 3}
+    assert AcceptedSpecs(team.caches).get(KEY) is not None
+
+
+async def test_the_accepted_spec_stays_while_its_digest_cannot_be_written() -> None:
+    team = Team()
+    team.ask("one", scaling={"maxReplicas": 4})
+    for _ in range(3):
+        await team.reconciler.reconcile(KEY)
+    before = team.accepted_text("one")
+    team.api.errors["ControllerRevision"] = errors.Refused(403, "exceeded quota: count/controllerrevisions.apps=1")
+    team.ask("one", scaling={"maxReplicas": 8}, batching={"maxBatchSize": 4})
+    for _ in range(3):
+        await team.reconciler.reconcile(KEY)
+
+    # A new process reads both from the cluster.
+    assert AcceptedSpecs(team.caches).get(KEY) is not None
+    assert team.accepted_text("one") == before
+    assert "AcceptedSpecEdited" not in team.event_reasons()
