@@ -31,6 +31,8 @@ _REJECTED = (errors.Refused, errors.NotFound)
 """Errors of a write that would fail again. `NotFound`: the cluster no longer has the kind, for example of a Gateway."""
 _NOT_WRITTEN = (*_REJECTED, errors.Conflicted)
 """Errors after which it is certain that the API server has not written anything."""
+_LASTING = (*_REJECTED, errors.Busy, errors.Unreachable)
+"""Errors that may last for one object although others can be written, for example while an admission webhook is down."""
 _WITHOUT_PODS = frozenset({kinds.ROLE_BINDING, kinds.SERVICE, HPA, kinds.PDB, *kinds.OPTIONAL, *kinds.ROUTES})
 """Kinds whose rejected writes change neither the number of pods nor their GPUs."""
 
@@ -99,8 +101,7 @@ class ChildrenWriter:
         """Apply the child objects that differ from the plan, then delete the surplus ones.
 
         Return the API server's messages if it rejected a write, otherwise an empty string. After a rejected apply, only
-        a surplus HPA is deleted. After a failed one in the first wave, which an admission webhook that is down can
-        cause for hours, nothing is created, and servers are scaled with their present pod template.
+        a surplus HPA is deleted. After a failed one in the first wave, nothing is created, and servers keep their pod template.
 
         Raises:
             StaleModel: the caches don't have the present ModelDeployment or servers. Other objects may be written by then.
@@ -121,7 +122,7 @@ class ChildrenWriter:
         if all(kind in _WITHOUT_PODS for kind, _ in failures):
             self.reservations.written(scope.key)
         for _, error in failures:
-            if isinstance(error, errors.Busy):
+            if not isinstance(error, _REJECTED):
                 raise error
         rejections = [str(error) for _, error in failures]
         # Something else scales the servers of a surplus HPA already.
@@ -136,16 +137,16 @@ class ChildrenWriter:
 
     async def _wave(
         self, scope: Scope, objects: tuple[Object, ...], check: _FreshnessCheck
-    ) -> list[tuple[Kind, errors.ApiError]]:
-        """Apply objects at the same time. Return the errors that may last and don't concern other objects, with the kind."""
+    ) -> list[tuple[Kind, errors.HalcyonError]]:
+        """Apply objects at the same time. Return the errors in `_LASTING`, each with the kind of the object."""
         writes = (self._apply_object(scope, obj, check) for obj in objects)
         results = await asyncio.gather(*writes, return_exceptions=True)
         servers = (result for obj, result in zip(objects, results, strict=True) if is_servers(obj))
         if not all(isinstance(result, _NOT_WRITTEN) for result in servers):
             self.reservations.sent(scope.key)
-        failures: list[tuple[Kind, errors.ApiError]] = []
+        failures: list[tuple[Kind, errors.HalcyonError]] = []
         for obj, result in zip(objects, results, strict=True):
-            if isinstance(result, (*_REJECTED, errors.Busy)):
+            if isinstance(result, _LASTING):
                 failures.append((kind_of(obj), result))
             elif result is not None:
                 raise result

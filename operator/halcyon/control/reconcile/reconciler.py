@@ -5,8 +5,8 @@
 # fetch, scope     `scope_builder`      collect all input, and fetch objects that the caches don't hold
 # plan             `desired.plan`       compute the objects that should exist, and reserve their GPUs before anything is awaited
 # notify           observers            adopt the plan, for example the actuator or a canary to analyse
-# repair           `backend_restart`    restart one pod with a dead backend
 # apply children   `children_writer`    write the objects that differ; the status reports rejected writes
+# repair           `backend_restart`    restart one pod with a dead backend
 # status           `status_writer`      write the status: always, and last
 # requeue          this module          return when to reconcile again if nothing changes before
 
@@ -134,9 +134,14 @@ class Reconciler:
         scope, plan = observation
         self._notify(scope, plan)
         try:
-            # Repair first, because writes may fail for hours, for example while an admission webhook is down.
+            try:
+                rejected = await self._apply(scope, plan)
+            except (errors.Busy, errors.Unreachable):
+                await self.restarts.repair(
+                    scope
+                )  # other writes may fail for hours, as while an admission webhook is down
+                raise
             repair_due_s = await self.restarts.repair(scope)
-            rejected = await self._apply(scope, plan)
         except StaleModel:
             raise  # the status would be that of the earlier version
         except Exception as error:
