@@ -244,7 +244,7 @@ class Operator:
     async def _find_metrics_api(self) -> None:
         """Check which server serves the metrics API, for up to `FIRST_CHECK_S`.
 
-        Without an answer, the first reconciles would delete the HPAs of all models.
+        Without an answer, models that have no HPA yet would be scaled without one for a while.
         """
         end = self.clock.monotonic() + FIRST_CHECK_S
         await self._check_metrics_api()
