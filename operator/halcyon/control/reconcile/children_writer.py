@@ -69,7 +69,8 @@ class _FreshnessCheck:
         meta = {} if live is None else live["metadata"]
         if meta.get("uid") != cached["uid"] or "deletionTimestamp" in meta:
             raise StaleModel(409, f"ModelDeployment {key} was deleted; nothing is written for it")
-        if meta["resourceVersion"] not in {cached["resourceVersion"], self.caches.version_written(key)}:
+        written = self.caches.own_writes.version(key, MODEL_DEPLOYMENT, key)
+        if meta["resourceVersion"] not in {cached["resourceVersion"], written}:
             raise StaleModel(409, f"ModelDeployment {key} has changed; nothing is written for its earlier version")
         for name in (names.server(key.name, slot) for slot in names.SLOTS if creates):
             # Each kind has a watch of its own: the present ModelDeployment may be cached before the end of a slot is.
@@ -185,7 +186,7 @@ class ChildrenWriter:
                 await self._apply_object(scope, present, check)
             raise
         self.counts.written += 1
-        self.caches.wrote(scope.key, kind, after)
+        self.caches.own_writes.wrote(scope.key, kind, after)
         # If the object differs from the plan even now, something changes it on each write. Don't write it again and again.
         current[child] = _state(desired, after)
 

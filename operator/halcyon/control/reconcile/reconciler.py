@@ -103,7 +103,7 @@ class Reconciler:
         Raises:
             ApiError, Unreachable: a request failed but may succeed later. Anything already written is kept.
         """
-        if self.caches.is_behind(key):
+        if self.caches.own_writes.is_behind(key):
             return Result(STALE_CACHE_REQUEUE_S, postponed=True)
         with self.tracer.span("reconcile", k8s__namespace__name=key.namespace, halcyon__model=key.name) as span:
             try:
@@ -266,7 +266,7 @@ class Reconciler:
             written = await self.client.scale(kinds.MODEL_DEPLOYMENT, scope.resource, before=current, after=replicas)
         except errors.Refused as error:
             return str(error)
-        self.caches.wrote(scope.key, kinds.MODEL_DEPLOYMENT, written)
+        self.caches.own_writes.wrote(scope.key, kinds.MODEL_DEPLOYMENT, written)
         return ""
 
     # Requeue

@@ -171,7 +171,7 @@ class Operator:
         log.info("started as the leader", extra={"model_deployments": len(self.caches.resources.all_keys())})
         await self._load_memories(self.memories)
         self.workers.reset_idle()
-        self.leadership.begin()
+        self.leadership.is_leader = True
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.workers.run(self.settings.workers), name="workers")
@@ -184,7 +184,7 @@ class Operator:
                 if self.queries is not None:
                     group.create_task(self.queries.run(), name="canary-queries")
         finally:
-            self.leadership.end()
+            self.leadership.is_leader = False
 
     async def _decide(self) -> None:
         await self.caches.wait_synced()
