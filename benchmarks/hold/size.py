@@ -277,14 +277,14 @@ async def _kill_operator(
     began_s = time.monotonic()
     os.sched_setaffinity(operator.pid, {0})
     decided_s = back_s = None
-    most_mib, said_s = 0.0, 0.0
+    most_mib, print_at_s = 0.0, 0.0
     while (decided_s is None or back_s is None) and time.monotonic() < began_s + _BACK_WITHIN_S:
         most_mib = max(most_mib, rss_mib(operator.pid))
-        if time.monotonic() - began_s >= said_s:
+        if time.monotonic() - began_s >= print_at_s:
             say(
-                f"size: {said_s:.0f} s after the start: {agents.connected} agents and {dashboards.connected} dashboards"
+                f"size: {print_at_s:.0f} s after the start: {agents.connected} agents and {dashboards.connected} dashboards"
             )
-            said_s += 5.0
+            print_at_s += 5.0
         if back_s is None and agents.connected >= BALANCERS * models and dashboards.connected >= dashboards.count:
             back_s = round(time.monotonic() - began_s, 1)
         page = await asyncio.to_thread(operator.fetch, "/metrics")

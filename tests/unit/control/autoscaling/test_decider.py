@@ -702,7 +702,7 @@ def revise(model: Model, revision: str, *, pods: bool) -> None:
         model.world.caches.pods._store(Key("team", pod["metadata"]["name"]), changed)
 
 
-def test_a_new_revision_keeps_the_largest_batch_until_its_own_pods_have_executed_batches() -> None:
+def test_a_new_revision_keeps_the_largest_batch_until_its_pods_execute_some() -> None:
     model = Model(replicas=2, targets={"latency": "300ms"})
     revise(model, "5d7c", pods=True)
     before = model.hear(200, arrived=40)

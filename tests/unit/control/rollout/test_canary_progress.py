@@ -395,7 +395,7 @@ def test_a_canary_costs_at_most_one_serving_pod_until_one_slot(count: int, spare
     assert [s.revision for s in cluster.servers if s.ready] == [rollout.target.key] * cluster.count
 
 
-def test_a_canary_beyond_the_steps_of_its_spec_is_at_the_last_one() -> None:
+def test_a_canary_beyond_the_steps_of_its_spec_is_at_the_last() -> None:
     cluster, _, requested = begun()
     cluster.settle(rounds=4, step_s=1)
     cluster.verdict = CanaryResult(requested, "promote", "as good")
