@@ -122,9 +122,6 @@ class ChildrenWriter:
         failures += await self._wave(scope, then, check)
         if all(kind in _WITHOUT_PODS for kind, _ in failures):
             self.reservations.written(scope.key)
-        for _, error in failures:
-            if not isinstance(error, _REJECTED):
-                raise error
         rejections = [str(error) for _, error in failures]
         # Something else scales the servers of a surplus HPA already.
         surplus = [(kind, name) for kind, name in plan.delete if kind is HPA or not rejections]
@@ -134,6 +131,9 @@ class ChildrenWriter:
                 await self.client.delete(kind, scope.key.namespace, name, seen=scope.children[kind, name])
             except errors.Refused as error:
                 rejections.append(str(error))
+        for _, error in failures:
+            if not isinstance(error, _REJECTED):
+                raise error
         return "; ".join(rejections)
 
     async def _wave(

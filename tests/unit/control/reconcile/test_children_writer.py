@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from typing import Any
 
@@ -398,7 +399,13 @@ async def test_a_rejected_deletion_is_reported_and_stops_no_other() -> None:
     assert left == {kinds.PDB, kinds.CONFIG_MAP}
 
 
-async def test_a_surplus_hpa_is_deleted_while_writes_are_rejected() -> None:
+@pytest.mark.parametrize(
+    ("denied", "failure", "reason"),
+    [("template", None, "Forbidden"), ("", errors.Busy(500, "failed calling webhook"), "Accepted")],
+)
+async def test_a_surplus_hpa_is_deleted_while_writes_are_rejected(
+    denied: str, failure: Exception | None, reason: str
+) -> None:
     api = Denying()
     team = Team(api=api)
     team.ask("one")
@@ -408,12 +415,14 @@ async def test_a_surplus_hpa_is_deleted_while_writes_are_rejected() -> None:
     target = {"apiVersion": kinds.MODEL_DEPLOYMENT.api_version, "kind": "ModelDeployment", "name": "one"}
     hpa = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "spec": {"scaleTargetRef": target}}
     team.seen(kinds.HPA, "one", hpa | {"metadata": dict(service["metadata"])})
-    api.denied = "template"
+    api.denied = denied
+    api.errors |= {"Deployment": failure} if failure else {}
     team.ask("one", scaling={"policy": "Planner", "maxReplicas": 4}, runtime={"image": "other/triton:1"})
     for _ in range(2):
-        await team.reconciler.reconcile(KEY)
+        with contextlib.suppress(errors.Busy):
+            await team.reconciler.reconcile(KEY)
 
-    assert api.accepted["one"] == "Forbidden"
+    assert api.accepted["one"] == reason
     assert (kinds.HPA, "team", "one") not in api.objects
 
 
