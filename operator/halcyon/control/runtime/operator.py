@@ -246,11 +246,12 @@ class Operator:
 
         Without an answer, models that have no HPA yet would be scaled without one for a while.
         """
-        end = self.clock.monotonic() + FIRST_CHECK_S
-        await self._check_metrics_api()
-        while not self.metrics_api.is_certain and self.clock.monotonic() < end:
-            await asyncio.sleep(0.5)
-            await self._check_metrics_api()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_CHECK_S):
+                await self._check_metrics_api()
+                while not self.metrics_api.is_certain:
+                    await asyncio.sleep(0.5)
+                    await self._check_metrics_api()
 
     async def _check_metrics_api(self) -> None:
         """Check which server serves the metrics API.

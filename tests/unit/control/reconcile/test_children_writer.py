@@ -480,14 +480,14 @@ async def test_servers_are_scaled_while_the_webhook_for_new_config_maps_is_down(
             except errors.Refused as error:
                 raise failure from error
 
-    api, change = Down(), {"batching": {"maxBatchSize": 4}}
+    api = Down()
     team, scaling = Team(api=api), {"maxReplicas": 4}
     team.ask("one", scaling=scaling)
     for _ in range(3):
         await team.reconciler.reconcile(KEY)
     before = api.objects[kinds.DEPLOYMENT, "team", "one-a"]["spec"]
     api.denied = "ConfigMap"
-    team.ask("one", scaling=scaling, replicas=3, **change)
+    team.ask("one", scaling=scaling, replicas=3, batching={"maxBatchSize": 4})
     for _ in range(3):
         with pytest.raises(type(failure)):
             await team.reconciler.reconcile(KEY)
