@@ -137,9 +137,8 @@ class Reconciler:
             try:
                 rejected = await self._apply(scope, plan)
             except (errors.Busy, errors.Unreachable):
-                await self.restarts.repair(
-                    scope
-                )  # other writes may fail for hours, as while an admission webhook is down
+                # Writes may fail for hours, for example while an admission webhook is down.
+                await self.restarts.repair(scope)
                 raise
             repair_due_s = await self.restarts.repair(scope)
         except StaleModel:
