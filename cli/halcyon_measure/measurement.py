@@ -148,9 +148,12 @@ class Measurement:
     def _rows(self, run: Run) -> str:
         """Return the number of rows of a request, or the range of these numbers."""
         least, most = self.payload.rows.least, self.payload.rows.most
-        sent = run.columns.rows[run.columns.outcome == Outcome.ANSWERED]
-        if (self.payload.samples or self.hooks.prepare) and len(sent):  # files and functions have their own rows
-            least, most = int(sent.min()), int(sent.max())
+        if self.payload.samples or self.hooks.prepare:  # files and functions have their own rows
+            sent = run.columns.rows[run.columns.outcome == Outcome.ANSWERED]
+            if run.folded is not None and run.folded.rows:
+                least, most = int(run.folded.least_rows), int(run.folded.most_rows)
+            elif len(sent):
+                least, most = int(sent.min()), int(sent.max())
         return f"{least}" if least == most else f"{least}..{most}"
 
     def document(self, run: Run, *, made_by: str) -> BenchDocument:

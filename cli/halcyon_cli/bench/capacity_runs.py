@@ -48,8 +48,13 @@ def run(prepared: Measurement, percentile: float, show: Callable[[str], None]) -
         MeasureError: a process of the load failed.
     """
     runner = _Runner(prepared, percentile, show)
-    for _ in runner.runs():
-        pass
+    try:
+        for _ in runner.runs():
+            pass
+    except KeyboardInterrupt:
+        if not runner.has_run:
+            raise
+        runner.interrupt()
     return runner.result()
 
 
@@ -69,8 +74,11 @@ def run_in_turns(
     while turns:
         unfinished = []
         for runner, runs in turns:
-            if next(runs, None) is not None:
-                unfinished.append((runner, runs))
+            try:
+                if next(runs, None) is not None:
+                    unfinished.append((runner, runs))
+            except KeyboardInterrupt:
+                runner.interrupt()
             if runner.is_interrupted():
                 unfinished = []
                 break
@@ -99,34 +107,41 @@ class _Runner:
         self._reason = ""
         """Reason why the search has no result, if it ended before its first step."""
 
+    def interrupt(self) -> None:
+        """Record that Ctrl-C has ended the search between two runs."""
+        self._interrupts += 1
+
     def is_interrupted(self) -> bool:
-        """Return whether a run was interrupted."""
+        """Return whether Ctrl-C has ended the search, in a run or between two runs."""
         return self._interrupts > 0
 
     @property
     def has_run(self) -> bool:
         """Whether at least one run has ended, so that there is a result."""
-        return self._last is not None
+        return bool(self._runs.documents)
 
     def runs(self) -> Iterator[int]:
         """Yield the number of runs so far, after each run except the last one."""
-        single = self._measure(
-            "one caller",
-            Scenario(kind="blocking", duration_s=_SINGLE_S, seed=self._goal.seed),
-            WarmUp(_SINGLE_WARM_UP_S),
-        )[1]
+        caller = Scenario(kind="blocking", duration_s=_SINGLE_S, seed=self._goal.seed)
+        single = self._measure("one caller", caller, WarmUp(_SINGLE_WARM_UP_S))[1]
+        if not single.requests.due and not self.is_interrupted():
+            # One request took longer than this run, in which no other began. Without warm-up, one begins with the run.
+            single = self._measure("one caller", caller, WarmUp(0.0, fixed=True))[1]
         mean = single.latency.mean.value
         if mean is None or self.is_interrupted():
-            self._reason = "one caller got no answer" if mean is None else _INTERRUPTED
+            self._reason = _INTERRUPTED if self.is_interrupted() else f"one caller got no answer: {_cause(single)}"
             return
         if section.is_objective_below_execution(single, self._goal):
-            self._reason = f"it is below one execution: S(1), the mean latency of one caller, is {mean:.3g} ms"
+            self._reason = (
+                f"the objective is below one execution: S(1), the mean latency of one caller, is {mean:.3g} ms"
+            )
             return
         yield 1
         saturation = self._saturate(single, mean / 1000)
         facts = section.facts(single, saturation)
         if facts is None or self.is_interrupted():
-            self._reason = _INTERRUPTED if self.is_interrupted() else "no request was answered at saturation"
+            cause = f"no request was answered at saturation: {_cause(saturation)}"
+            self._reason = _INTERRUPTED if self.is_interrupted() else cause
             return
         state = Search.begin(self._goal, facts, spent_s=self._runs.seconds, runs=len(self._runs.documents))
         while not self.is_interrupted():
@@ -237,5 +252,16 @@ class _Runner:
         rate = None if self._state is None else self._state.answer()[0]
         run, document = self._last if rate is None else self._by_rate.get(rate, self._last)
         reason = self._reason or ("" if self._state is not None else _INTERRUPTED)
-        capacity = section.build(self._runs, self._state, reason=reason)
-        return run, document.model_copy(update={"capacity": capacity})
+        document = document.model_copy(update={"capacity": section.build(self._runs, self._state, reason=reason)})
+        if self.is_interrupted() and not document.run.partial:
+            reasons = (*document.run.invalid_because, "the search was interrupted")
+            facts = {"partial": True, "valid": False, "invalid_because": reasons}
+            document = document.model_copy(update={"run": document.run.model_copy(update=facts)})
+        return run, document
+
+
+def _cause(document: BenchDocument) -> str:
+    """Return why no request of a run was answered."""
+    if document.failures:
+        return document.failures[0].message
+    return f"none began within {document.run.measured_s:.0f} s, because each takes longer"

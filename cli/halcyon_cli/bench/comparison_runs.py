@@ -87,6 +87,7 @@ def with_load_of(prepared: Measurement, stored: BenchDocument) -> Measurement:
         cv=load.cv,
         on_s=load.on_s,
         off_s=load.off_s,
+        max_in_flight=prepared.scenario.max_in_flight,
         seed=load.seed,
     )
     return replace(prepared, scenario=scenario.check())
@@ -141,7 +142,10 @@ def in_turns(
         load = replace(scenario, seed=scenario.seed + number // 2)
         label = f"round {number // 2 + 1} of {answer.rounds}, {names[side]}"
         left = (len(turns) - number) * (scenario.duration_s + _WARM_UP.limit_s + 1)
-        run, document = _measure(measurement, load, label, show, left_s=left)
+        try:
+            run, document = _measure(measurement, load, label, show, left_s=left)
+        except KeyboardInterrupt:  # before the load began
+            break
         if run.partial:
             break
         results[side].append(document)
@@ -183,7 +187,13 @@ def _default_load(sides: Sequence[Measurement], names: dict[str, str], show: Cal
             raise ScenarioError(f"{name} answered no request; compare servers that answer")
         rates.append(document.throughput.value)
     rate = float(f"{_LOAD * min(rates):.3g}")
-    return Scenario(kind="sustained", rate_rps=rate, duration_s=_ROUND_S, seed=sides[0].scenario.seed)
+    return Scenario(
+        kind="sustained",
+        rate_rps=rate,
+        duration_s=_ROUND_S,
+        max_in_flight=sides[0].scenario.max_in_flight,
+        seed=sides[0].scenario.seed,
+    )
 
 
 def _measure(

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from halcyon_measure.results.settling import Block
 
 
+_INTERRUPTED = "it was interrupted"
+
+
 class GuardError(Failure):
     """The served model must not be put under load."""
 
@@ -27,10 +30,10 @@ def run(prepared: Measurement, latency_s: float | None, show: Callable[[str], No
     """Raise the rate in steps, and return the last step within the bounds, its run, and the reason why the steps ended.
 
     The highest rate is that of the scenario. If the scenario has no rate, only the bounds end the measurement. At the
-    highest rate, the scenario's whole duration is measured.
+    highest rate, the scenario's whole duration is measured. Ctrl-C ends the steps, and the returned run is partial.
 
     Raises:
-        GuardError: no request of the first step was answered, or clients already suffer in it.
+        GuardError: no request of the first step was answered.
         MeasureError: a process of the load failed.
     """
     from halcyon_measure.schedule.scenario import MAX_RATE_RPS, Scenario  # noqa: PLC0415
@@ -43,11 +46,12 @@ def run(prepared: Measurement, latency_s: float | None, show: Callable[[str], No
     first_step = _step(result, result.count / guard.STEP_S)
     limits = guard.bounds(first_step, latency_s)
     if limits is None:
-        raise GuardError(
-            f"no request of one caller was answered in {guard.STEP_S:.0f} s, so the served model isn't loaded"
-        )
-    last_step, steps = (measurement, result), list[Step]()
-    while (rate := guard.next_rate(first_step, steps, limits, highest)) is not None:
+        reason = _INTERRUPTED if result.partial else "; ".join(result.messages[:3])
+        raise GuardError(f"no request of one caller was answered, so the served model isn't put under load: {reason}")
+    steps: list[Step] = []
+    why = _INTERRUPTED if result.partial else ""
+    last_step = measurement, result
+    while not why and (rate := guard.next_rate(first_step, steps, limits, highest)) is not None:
         at_goal = rate >= highest
         duration = max(scenario.duration_s, guard.STEP_S) if at_goal else guard.STEP_S
         step = replace(scenario, kind="sustained", rate_rps=rate, to_rps=None, callers=1, duration_s=duration)
@@ -55,12 +59,19 @@ def run(prepared: Measurement, latency_s: float | None, show: Callable[[str], No
             prepared, scenario=step, warm_up=_no_warm_up(), target=_with_short_timeout(prepared, limits)
         )
         watch, reasons = _client_watch(rate, limits, show)
-        result = measurement.run(watch)
-        steps.append(_step(result, rate))
-        if why := (reasons[0] if reasons else "") or guard.crossed(steps[-1], limits):
-            return (*last_step, why)
-        last_step = (measurement, result)
-    return (*last_step, "")
+        try:
+            result = measurement.run(watch)
+        except KeyboardInterrupt:
+            reasons.append(_INTERRUPTED)
+        if reasons or result.partial:
+            why = next(iter(reasons), _INTERRUPTED)
+        else:
+            steps.append(_step(result, rate))
+            why = guard.crossed(steps[-1], limits)
+        if not why:
+            last_step = measurement, result
+    measurement, result = last_step
+    return measurement, replace(result, partial=why == _INTERRUPTED), why
 
 
 def _no_warm_up() -> Any:

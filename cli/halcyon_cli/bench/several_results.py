@@ -34,7 +34,7 @@ def is_model(name: str | None) -> bool:
 def baseline(
     cluster: ObjectWriter, name: str, answer: AnswerOptions, measure: Callable[[str], BenchDocument]
 ) -> tuple[str, BenchDocument]:
-    """Return the baseline for the comparison of `name`, and the name of the baseline in the comparison.
+    """Return the name and the result of the baseline with which `name` is compared, as --against gives it.
 
     `measure` is called to measure the baseline if it is another ModelDeployment.
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from halcyon_cli.errors import InputError
 from halcyon_measure.engine.pool import WarmUp
 from halcyon_measure.errors import TensorError
 from halcyon_measure.inputs.payloads import Payload, Rows
@@ -35,10 +34,6 @@ if TYPE_CHECKING:
     from halcyon_measure.results.run import Run
     from halcyon_measure.results.settling import Block
 
-POINT_S = 5.0
-"""Measured time of a point in seconds, unless --duration is given."""
-_BESIDE_S = 2.5
-"""Time of a point's warm-up and start, in seconds."""
 _WARM_UP = WarmUp(1.0, fixed=True)
 _COST_S = 0.05
 _BY_GRPC = ("raw", "typed")
@@ -53,14 +48,10 @@ def run(
     Ctrl-C ends the sweep after the current point.
 
     Raises:
-        MeasureError: a grid is invalid, or a process of the load failed.
-        InputError: the sweep is large, and --yes isn't given.
+        MeasureError: a grid is invalid, the sweep is large and --yes isn't given, or a process of the load failed.
     """
-    points = grid.points(answer.sweep)
-    length = duration_s or POINT_S
-    point_s = length + _BESIDE_S
-    if (why := grid.too_large(len(points), len(points) * point_s)) and not answer.yes:
-        raise InputError(why)
+    points, length = grid.points(answer.sweep), duration_s or grid.POINT_S
+    point_s = grid.planned_s(answer.sweep, duration_s, is_confirmed=answer.yes) / len(points)
     results: list[BenchDocument] = []
     last: Run | None = None
     costs: dict[int, tuple[PayloadCost, ...]] = {}
@@ -73,7 +64,12 @@ def run(
         label = (
             f"point {number + 1} of {len(points)}, {_text(point)}, {(len(points) - number) * point_s / 60:.0f} min left"
         )
-        last = measurement.run(_progress(label, show))
+        try:
+            last = measurement.run(_progress(label, show))
+        except KeyboardInterrupt:  # before the load began
+            if last is None:
+                raise
+            break
         results.append(measurement.document(last, made_by=f"halcyon {version('halcyon-cli')}"))
         if last.partial:
             break

@@ -9,8 +9,8 @@ from itertools import pairwise
 from halcyon_measure.results.observations import Counters, ServerSample, Statistics
 
 TOLERANCE = 0.05
-"""Maximum difference between the server's and the client's number of requests, as a share. Within it, the server's
-means are used for this run."""
+"""Maximum relative difference between the numbers of requests that the server and the client count. If the server counts
+fewer, its means aren't used. If it counts more, they are used, and the result has a note."""
 _FEW = 20
 """Number of requests of the warm-up that may still be in flight when the measured part begins."""
 
@@ -67,8 +67,9 @@ def of_statistics(before: Statistics, after: Statistics) -> tuple[Statistics | N
 
 
 def doubt(growth: Counters, answered: int, in_flight: int = 0) -> tuple[bool, str]:
-    """Return whether the growth of counters is usable for `answered` requests of this run, and a reason for doubt.
+    """Compare the requests in a server's counters with the `answered` requests of this run.
 
+    Return whether the counters' means can be used for the run, and a reason for doubt, which is empty if there is none.
     `in_flight` is the number of requests of the warm-up that may have ended in the measured part.
     """
     if not answered:

@@ -72,20 +72,20 @@ class Bound:
 
 @dataclass(frozen=True)
 class Rule:
-    """One limit."""
+    """Rule that recognises one limit by figures of a run."""
 
     limit: LimitName
     bounds: tuple[Bound, ...]
-    """All of them hold if it limits."""
+    """Conditions that all hold if this is the limit."""
     evidence: tuple[str, str]
     """Names of the two figures that are shown."""
     change: str
     field: str = ""
     """Field of the ModelDeployment."""
     causes: tuple[LimitName, ...] = ()
-    """Limits that are only its consequences."""
+    """Limits that are only consequences of this one, so that they aren't named beside it."""
     unless: tuple[Bound, ...] = ()
-    """It doesn't limit if one of them holds; an unmeasured one doesn't."""
+    """Conditions of which none holds if this is the limit. One whose figure wasn't measured doesn't hold."""
 
     def holds(self, values: Values) -> bool:
         """Return True if the rule applies to these figures."""
@@ -263,4 +263,4 @@ RULES: tuple[Rule, ...] = (
         "a higher rate or more callers: the load is too small to find a limit",
     ),
 )
-"""All rules. A cause stands before its consequences."""
+"""All rules, causes before consequences. The verdict is the first rule that holds and isn't a consequence of another."""

@@ -36,9 +36,10 @@ _CORRECTION_ERROR = 0.25
 _MIN_MARGIN, _MAX_MARGIN = 0.006, 0.025
 _MAX_STEP = 0.25
 _MAX_CAUTION = 0.025
-"""Share below the estimated rate up to which a confirmed rate ends the search."""
+"""Maximum share by which a confirmed rate may be below the estimated rate and still end the search."""
 _MAX_SHORTFALL = 0.03
-"""Share below the estimated rate up to which a confirmed rate is the answer; otherwise the estimated rate is."""
+"""Maximum share by which a confirmed rate may be below the estimated rate and still be the result. If it is lower, the
+estimated rate is the result."""
 _EARLY_CONFIDENCE = 0.998
 """Confidence with which a run ends early. It is high, because the test is repeated every second."""
 _EARLY_BLOCKS = 7
@@ -155,7 +156,7 @@ class Search:
     def after(self, step: Step, observed: Observed) -> Search:
         """Return the search after the run `step`, with its result added."""
         law, long_run = self.law, self.long_run
-        if not self.is_known and not self.judged:
+        if not self.is_known and not self.judged and np.isfinite(observed.latency).any():
             law = law_fit.best(law_fit.candidates(self.facts), observed.due, observed.latency)
             long_run = long_run if law == self.law else _long_run(law, self.goal)
         late = None

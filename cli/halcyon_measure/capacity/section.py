@@ -115,8 +115,8 @@ def build(runs: Runs, search: Search | None, *, reason: str = "") -> Capacity:
 def _doubt(search: Search) -> str:
     """Return a sentence on how sure the result is if no run confirmed its rate."""
     confirmed_rps = search.confirmed_rps
-    return "no run at this rate decided it" + (
-        "" if confirmed_rps is None else f", one at {number(confirmed_rps)} requests/s kept it"
+    return "no run confirmed this rate" + (
+        "" if confirmed_rps is None else f", but one at {number(confirmed_rps)} requests/s met the objective"
     )
 
 

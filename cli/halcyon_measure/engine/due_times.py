@@ -14,7 +14,8 @@ from types import TracebackType
 from typing import Self
 
 AWAKE_S = 0.00025
-"""Seconds before a due time from which the process stays awake. With a free core, a wake-up takes less."""
+"""Time in seconds before a due time for which the process polls instead of sleeping. A larger value uses more CPU. With a
+smaller one, requests are sent late, because an idle process takes a moment to wake up."""
 
 
 class DueTimes:
@@ -39,9 +40,10 @@ class DueTimes:
                 await self._stopping
 
     async def wait(self, due: float) -> None:
-        """Return at a due time, at once if it is over, or when the load is stopped.
+        """Wait until a due time, or until the load is stopped. If the due time is over, return at once.
 
-        Answers are read in any case, even if requests are due faster than they can be sent.
+        The event loop gets a turn in any case, so that answers are read even if requests are due faster than they can
+        be sent.
         """
         delay = due - self._clock() - AWAKE_S
         if delay > 0 and not self._stop.is_set():

@@ -111,7 +111,9 @@ class Hooks:
                 self._pool, _timed, function, *arguments
             )
         except BrokenProcessPool:
-            raise HookError("the process of the function ended; run it alone to see why") from None
+            raise HookError(
+                "the process in which the user function ran has ended; call the function in Python to see why"
+            ) from None
         self.busy_s += max(min(ended, self.measured_until) - max(began, self.measured_from), 0.0)
         return value
 

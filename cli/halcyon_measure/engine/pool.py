@@ -38,7 +38,8 @@ _LEAD_S = 0.25
 """Time in seconds between sending a command and the moment at which it takes effect, so that all processes have
 received it by then."""
 _READY_S = 60.0
-_END_S = 10.0
+_END_S = 120.0
+"""Maximum time in seconds for which a process writes its requests at the end. `FOLD_ABOVE` of them take half a minute."""
 _ERROR_LINES = 6
 
 
@@ -164,7 +165,9 @@ class Pool:
             pods=tuple(pods),
             warm_up_s=start - begin,
             settled=settled if not warm_up.fixed else None,
-            measured_s=measured_s(self._job.scenario, columns, folded, stopped_s=stopped_s),
+            measured_s=measured_s(
+                self._job.scenario, columns, folded, stopped_s=stopped_s, has_warm_up=warm_up.limit_s > 0
+            ),
             partial=partial,
             usage=tuple({key: value for key, value in event.items() if key != "event"} for event in done),
             folded=folded,
@@ -251,7 +254,7 @@ class Pool:
         try:
             index, event = self._events.get(timeout=timeout_s)
         except queue.Empty:
-            raise SilenceError(f"a process of the load has sent no event for {timeout_s:.0f} s") from None
+            raise SilenceError(f"a process that sends the load has not responded for {timeout_s:.0f} s") from None
         if event["event"] == "error":
             kind = getattr(errors, str(event["error"]), errors.MeasureError)
             raise kind(event["message"])
@@ -291,11 +294,20 @@ class Pool:
         self._error_lines.extend(line.rstrip() for line in worker.stderr)
 
 
-def measured_s(scenario: Scenario, columns: Columns, folded: Folded | None, *, stopped_s: float | None) -> float:
+def measured_s(
+    scenario: Scenario,
+    columns: Columns,
+    folded: Folded | None,
+    *,
+    stopped_s: float | None,
+    has_warm_up: bool = True,
+) -> float:
     """Return the length of the measured part in seconds, in which requests became due.
 
     `stopped_s` is the time at which the load was ended early, or None. The time in which the last answers are awaited
-    isn't part of it if a schedule decides when requests are due. Otherwise, slow answers would lower the rate.
+    isn't part of it if a schedule decides when requests are due. Otherwise, slow answers would lower the rate. Without a
+    warm-up, all callers begin at the start, so it is at least the mean time for which a caller waited for answers. With
+    only the length of the scenario, the rate would be too high.
     """
     length = scenario.duration_s if scenario.kind != "trace" else scenario.trace[-1]
     count, last_due, last_done = 0, 0.0, 0.0
@@ -305,7 +317,10 @@ def measured_s(scenario: Scenario, columns: Columns, folded: Folded | None, *, s
         count, last_due, last_done = len(columns), float(columns.due[-1]), float(np.nanmax(columns.done))
     if scenario.kind in {"blocking", "offline"}:
         is_full_length = scenario.kind == "blocking" and scenario.requests is None and stopped_s is None
-        return length if is_full_length else min(length, max(last_done, 1e-9))
+        if is_full_length:
+            waited_s = float(np.nansum(columns.done - columns.due)) / scenario.callers
+            return length if has_warm_up else max(length, waited_s)
+        return min(length, max(last_done, 1e-9))
     if stopped_s is not None:
         length = min(length, stopped_s)
     if scenario.requests is not None and count >= max(scenario.requests, 2):

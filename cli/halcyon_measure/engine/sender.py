@@ -56,7 +56,7 @@ class Sender:
         self._measured_left = math.inf
         self._in_flight: set[asyncio.Task[None]] = set()
         self._wait_s = 0.0
-        """Time in seconds after the end of the load at which the requests in flight are given up."""
+        """Time in seconds for which requests in flight were awaited after the load before they were cancelled, for messages."""
         self.error: HookError | None = None
         """Error of a user function, which ends the load; None if there was none."""
 
@@ -134,9 +134,9 @@ class Sender:
         self._measured_left = math.inf if measured is None else measured
 
     async def drain(self, timeout_s: float) -> None:
-        """Wait at most `timeout_s` seconds for the requests in flight.
+        """Wait at most `timeout_s` seconds for the requests in flight, and cancel those that are left.
 
-        A request whose function still has not ended is counted as one that was not sent, or was not answered in time.
+        A cancelled request counts as not sent if it was still in the user function `prepare`, and else as timed out.
         """
         if self._in_flight:
             await asyncio.wait(self._in_flight, timeout=timeout_s)
@@ -264,7 +264,7 @@ def expected(values: dict[str, Any], outputs: Callable[[Reply], dict[str, Any]])
             array = np.asarray(actual[name])
             if array.shape != value.shape:
                 return f"wrong answer: {name} has the shape {list(array.shape)}, expected {list(value.shape)}"
-            exact = array.dtype.kind not in "fc"
+            exact = array.dtype.kind not in "fc" or value.dtype.kind not in "biufc"
             if not (np.array_equal(array, value) if exact else np.allclose(array, value, rtol=1e-4, equal_nan=True)):
                 return f"wrong answer: {name} differs from the expected values"
         return ""

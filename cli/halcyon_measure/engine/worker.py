@@ -38,8 +38,10 @@ from halcyon_measure.protocols import connect
 from halcyon_measure.protocols.reply import Reply
 from halcyon_measure.protocols.shared_memory import SharedRegion
 from halcyon_measure.schedule.arrivals import share
+from halcyon_measure.schedule.scenario import MAX_CALLERS
 
 _GRACE_S = 1.0
+_MAX_FILES = 2 * MAX_CALLERS
 
 
 class Usage:
@@ -162,6 +164,8 @@ class Worker:
             return
         in_flight = max(job.part(scenario.max_in_flight), 1)
         warm_up = asyncio.create_task(self._warm_up(sender, in_flight))
+        # An error of a user function ends the warm-up, and then no measured part is awaited.
+        warm_up.add_done_callback(lambda _: self._measured.set() if self._stop.is_set() else None)
         await self._measured.wait()
         start = self._recorder.measured_from
         await self._until(start)
@@ -248,8 +252,20 @@ async def _run(job: Job, usage: Usage, commands: IO[str]) -> dict[str, Any]:
     return await worker.run()
 
 
+def raise_file_limit() -> None:
+    """Allow this process as many open files as its hard limit does, because each request in flight has a connection.
+
+    Most shells have a limit of 1024. Above it, requests would fail as if the server had refused their connections.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
+    if soft != resource.RLIM_INFINITY and soft < limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+
+
 def main() -> int:
     """Run the job given on standard input, and return the exit status."""
+    raise_file_limit()
     usage = Usage()
     job = Job.from_json(sys.stdin.readline())
     try:

@@ -85,12 +85,13 @@ def random_payloads(
     _check_rows(inputs, rows)
     _check_names(inputs, shapes)
     rng = np.random.default_rng(seed)
-    sizes = _sizes(rows, rng)
+    sizes = _sizes(rows, rng, MAX_PAYLOADS)
     # If all inputs are optional, a request still has to have some.
     sent = [
         model_input for model_input in inputs if not model_input.is_optional or model_input.name in shapes
     ] or inputs
     payloads: list[Payload] = []
+    total = 0
     for count in sizes:
         tensor_shapes = {model_input.name: _shape(model_input, count, inputs, shapes) for model_input in sent}
         _check_size(sent, tensor_shapes)
@@ -100,8 +101,11 @@ def random_payloads(
                 count,
             )
         )
-        if sum(payload.size for payload in payloads) > MAX_BYTES // 2:
-            break
+        total += payloads[-1].size
+        if total > MAX_BYTES // 2:
+            # Only whole rounds, if there is one: some numbers of rows would be missing.
+            span = rows.most - rows.least + 1
+            return payloads[: len(payloads) // span * span] or payloads
     return payloads
 
 
@@ -113,19 +117,26 @@ def file_payloads(
     seed: int,
     pixel_scale: float | None = None,
 ) -> list[Payload]:
-    """Return a payload for each sample, the files of one request. A sample of one row is repeated to `rows` rows.
+    """Return payloads from samples, each with the files of one request. A sample of one row is repeated to `rows` rows.
+
+    There is one payload for each sample. With a range of rows, samples of one row have as many as each number of rows
+    needs to be equally frequent.
 
     Raises:
         TensorError: a file doesn't fit its input, or the samples are larger than `MAX_BYTES`.
     """
     _check_rows(inputs, rows)
-    rng = np.random.default_rng(seed)
-    sizes = _sizes(rows, rng)
+    span = rows.most - rows.least + 1
+    sizes = _sizes(rows, np.random.default_rng(seed), -(-len(samples) // span) * span)
     payloads: list[Payload] = []
-    for index, sample in enumerate(samples):
+    has_single_row = False
+    for index, count in enumerate(sizes):
+        if index >= len(samples) and not has_single_row:
+            break
+        sample = samples[index % len(samples)]
         arrays = tensors(sample, inputs, pixel_scale=pixel_scale, optional=lambda: optional(inputs))
         if batches(inputs) and all(array.shape[0] == 1 for array in arrays.values()):
-            count = sizes[index % len(sizes)]
+            has_single_row = True
             arrays = {name: np.repeat(array, count, axis=0) for name, array in arrays.items()}
         payloads.append(Payload(arrays, rows_of(arrays, inputs)))
         if (total := sum(payload.size for payload in payloads)) > MAX_BYTES:
@@ -146,13 +157,12 @@ def rows_of(arrays: Mapping[str, Array], inputs: Sequence[ModelInput]) -> int:
     return int(next(iter(arrays.values())).shape[0]) if batches(inputs) else 1
 
 
-def _sizes(rows: Rows, rng: np.random.Generator) -> list[int]:
-    """Return the number of rows of each payload, in random order."""
+def _sizes(rows: Rows, rng: np.random.Generator, count: int) -> list[int]:
+    """Return the number of rows of about `count` payloads: rounds with each number once, in random order."""
     span = rows.most - rows.least + 1
-    count = max(MAX_PAYLOADS, span)
     # Only whole rounds: otherwise some sizes would be sent more often than others.
-    sizes = [rows.least + n % span for n in range(max(count // span, 1) * span)]
-    return [sizes[int(n)] for n in rng.permutation(len(sizes))]
+    order = rng.permutation(max(count // span, 1) * span).tolist()
+    return [rows.least + n % span for n in sorted(order, key=lambda n: n // span)]
 
 
 def _check_rows(inputs: Sequence[ModelInput], rows: Rows) -> None:

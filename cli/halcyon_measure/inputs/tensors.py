@@ -22,7 +22,7 @@ from halcyon_measure.inputs import array_file
 Array = npt.NDArray[Any]
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
 _EXACT = 2**53
-"""Number up to which a float has each integer."""
+"""Number up to which a 64-bit float can represent every integer."""
 _CHANNELS = {1: "L", 3: "RGB", 4: "RGBA"}
 
 

@@ -12,7 +12,7 @@ from halcyon_measure.results.number_text import count_text, number
 from halcyon_measure.results.sections.sweep import request_form
 
 _OF_SERVER = ("model", "url", "kind", "replicas", "revision")
-"""Settings whose runs have different lines in charts over the load."""
+"""Settings by which runs are separated into lines in charts over the load."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from halcyon_measure.results.number_text import count_text, number, quantity
 from halcyon_measure.results.sections.sweep import SweepPoint, request_form
 
 _OTHERS = "others"
-"""Name of a line whose points have no setting of those in which the others differ."""
+"""Name of the line for points that have no value of the settings by which the other lines are separated."""
 
 
 @dataclass(frozen=True)

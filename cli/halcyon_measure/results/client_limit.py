@@ -15,13 +15,14 @@ BUSY = 0.85
 """Share of one core above which a process of the load counts as busy. Its event loop is one thread, so it can't use
 more."""
 PREPARING = 0.9
-"""Share of the time in which the user's functions run, from which they limit the client."""
+"""Share of the time for which the user's functions run, at which they count as the limit of the client."""
 WAITING = 0.2
-"""Share of the time in which a process waits for a core, from which cores limit the client."""
+"""Share of the time for which a process waits for a core, at which cores count as the limit of the client."""
 _SHORT_WAIT = 0.1
-"""Ratio of the time in which a process waits for a core to its CPU time, below which waiting can't explain late sending."""
+"""Minimum ratio of the time for which a process waits for a core to its CPU time at which missing cores, and not its own
+CPU, count as the limit."""
 LATE_S = 0.002
-"""Delay in seconds between the due time of a request and its sending that is negligible."""
+"""Maximum delay in seconds between the due time of a request and its sending that doesn't count as late."""
 
 
 @dataclass(frozen=True)

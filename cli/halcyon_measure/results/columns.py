@@ -24,7 +24,7 @@ class Columns:
 
     due: Floats
     prepared: Floats
-    """Time when its bytes were ready; `due` if nothing was prepared for this request alone."""
+    """Time when the bytes of the request were ready; equal to `due` if they were made before the run."""
     sent: Floats
     """Time when the protocol's client received it; NaN if it wasn't sent."""
     written: Floats
@@ -35,9 +35,9 @@ class Columns:
     finished: Floats
     """Time when the user's function had processed the answer; `done` if there is none."""
     encode: Floats
-    """Time to serialise it, within `due` to `prepared`; 0 if it was serialised before the run."""
+    """Duration of its serialisation, a part of the time from `due` to `prepared`; 0 if it was serialised before the run."""
     decode: Floats
-    """Time to decode the answer, within `done` to `finished`; 0 if it isn't decoded."""
+    """Duration of decoding the answer, a part of the time from `done` to `finished`; 0 if it isn't decoded."""
     outcome: Integers
     """A value of `Outcome`."""
     kind: Integers

@@ -85,8 +85,10 @@ class RunFacts(Part):
         default=False,
         description="True if there were too many requests to keep each: percentiles are those of a histogram, within 0.2 %.",
     )
-    valid: bool = Field(description="Whether the figures answer the question.")
-    invalid_because: tuple[str, ...] = Field(description="Reasons why the figures don't answer the question.")
+    valid: bool = Field(description="Whether the figures can be relied on.")
+    invalid_because: tuple[str, ...] = Field(
+        description="Reasons why the figures can't be relied on; empty if they can."
+    )
 
 
 class Requests(Part):

@@ -54,6 +54,7 @@ class Folded:
         """Number, first due time and last due time of failures, by (outcome, index of the message)."""
         self.pods: Counter[int] = Counter()
         self.rows = 0
+        self.least_rows, self.most_rows = math.inf, 0.0
         self.last_done_s = self.last_due_s = 0.0
         self.due_by_second: Integers = np.zeros(0, dtype=np.int64)
         self.good_by_second: Integers = np.zeros(0, dtype=np.int64)
@@ -75,6 +76,9 @@ class Folded:
         self.outcomes.update(columns.outcome.tolist())
         self.pods.update(answers.pod[answers.pod >= 0].tolist())
         self.rows += int(answers.rows.sum())
+        if len(answers):
+            self.least_rows = min(self.least_rows, float(answers.rows.min()))
+            self.most_rows = max(self.most_rows, float(answers.rows.max()))
         if len(columns):
             self.last_done_s = max(self.last_done_s, float(np.nanmax(columns.done)))
             self.last_due_s = max(self.last_due_s, float(columns.due[-1]))
@@ -100,6 +104,8 @@ class Folded:
             self._fail((outcome, kinds[kind]), failure)
         self.pods.update({pods[pod]: count for pod, count in other.pods.items()})
         self.rows += other.rows
+        self.least_rows = min(self.least_rows, other.least_rows)
+        self.most_rows = max(self.most_rows, other.most_rows)
         self.last_done_s = max(self.last_done_s, other.last_done_s)
         self.last_due_s = max(self.last_due_s, other.last_due_s)
         self.due_by_second = _sum(self.due_by_second, other.due_by_second)
@@ -146,6 +152,7 @@ class Folded:
                 failures=np.array(failures, dtype=np.float64).reshape(-1, 5),
                 answers_by_pod=np.array(sorted(self.pods.items()), dtype=np.int64).reshape(-1, 2),
                 facts=np.array([self.rows, self.last_done_s, self.good_within_s, self.last_due_s]),
+                rows_range=np.array([self.least_rows, self.most_rows]),
                 due_by_second=self.due_by_second,
                 good_by_second=self.good_by_second,
                 cells=self._cells[0][0],
@@ -174,6 +181,7 @@ class Folded:
             folded.pods = Counter(dict(stored["answers_by_pod"].tolist()))
             rows, folded.last_done_s, _, folded.last_due_s = stored["facts"].tolist()
             folded.rows = int(rows)
+            folded.least_rows, folded.most_rows = stored["rows_range"].tolist()
             folded.due_by_second, folded.good_by_second = stored["due_by_second"], stored["good_by_second"]
             folded._cells = [(stored["cells"], stored["cell_counts"])]
             return folded, stored["messages"].tolist(), stored["pods"].tolist()

@@ -141,7 +141,7 @@ class Readings(Generic[Sample]):
     pod: str
     samples: tuple[Sample, ...] = ()
     reason: str = ""
-    """Reason why there are no samples; empty if there are some."""
+    """Reason why the last read of the source failed; empty if it succeeded. Samples of earlier reads are kept."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ _FEW = 100
 _LEAST_SPREAD = 5
 """Minimum number of answers for a meaningful interquartile range."""
 _SMALL_S = 0.0002
-"""Differences of medians in seconds that are due to noise of the client."""
+"""Maximum difference of medians, in seconds, that counts as noise of the client."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,8 @@ _DRAWS = 400
 MIN_BLOCKS = 5
 """Minimum number of blocks for an interval."""
 BEHIND = 1.05
-"""Ratio of the time in which answers arrived to that in which they were due, above which a server has fallen behind."""
+"""Ratio of two times above which a server counts as fallen behind: that in which the answers arrived, and that in which
+their requests were due."""
 _MIDDLE = (0.05, 0.95)
 """Shares of the answers between which both times are compared, so that a few slow answers have no effect."""
 _QUARTER = 0.25

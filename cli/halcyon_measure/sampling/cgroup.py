@@ -14,9 +14,9 @@ from pathlib import Path, PurePosixPath
 
 PROC = Path("/proc")
 _UNIFIED = ""
-"""Name of the only hierarchy in version 2."""
+"""Key of version 2 in `Cgroup.folders`: it has one hierarchy for all controllers, and /proc shows it without a name."""
 _NO_LIMIT = 2.0**60
-"""Lower bound of the values with which version 1 says that there is no memory limit."""
+"""Memory limit in bytes above which there is none: version 1 shows a huge number then."""
 
 
 @dataclass(frozen=True)

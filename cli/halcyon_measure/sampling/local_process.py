@@ -71,7 +71,8 @@ class LocalServer:
         """Return a sample of the processes; None if the server's process has ended."""
         if at_s - self._searched_s >= _REFRESH_S:
             self._tree, self._searched_s = _with_children(self._pid), at_s
-        cpu_s, wait_s, memory, alive = 0.0, 0.0, 0, False
+        cpu_s, memory, alive = 0.0, 0, False
+        waits_s: list[float] = []
         for pid in self._tree:
             with contextlib.suppress(OSError, IndexError, ValueError):
                 fields = (_PROC / str(pid) / "stat").read_text("utf-8").rpartition(")")[2].split()
@@ -79,15 +80,16 @@ class LocalServer:
                 cpu_s += sum(map(int, fields[11:15])) * _TICK_S
                 resident, shared = (_PROC / str(pid) / "statm").read_text("ascii").split()[1:3]
                 memory += (int(resident) - int(shared)) * _PAGE
-                wait_s += int((_PROC / str(pid) / "schedstat").read_text("ascii").split()[1]) / 1e9
                 alive = True
+                # Kernels without scheduler statistics, and sandboxes such as gVisor, don't have this file.
+                waits_s.append(int((_PROC / str(pid) / "schedstat").read_text("ascii").split()[1]) / 1e9)
         if not alive:
             return None
         usage = CgroupSample() if self._cgroup is None else self._cgroup.sample()
         return ProcessSample(
             at_s,
             cpu_s=cpu_s if usage.cpu_s is None else usage.cpu_s,
-            core_wait_s=wait_s,
+            core_wait_s=sum(waits_s) if waits_s else None,
             memory=float(memory) if usage.memory is None else usage.memory,
             cpu_limit=usage.cpu_limit or _cores(self._pid),
             memory_limit=usage.memory_limit,

@@ -11,6 +11,10 @@ from typing import get_args
 from halcyon_measure.errors import SettingError
 from halcyon_measure.protocols.target import Encoding, SharedMemory
 
+POINT_S = 5.0
+"""Measured time of a point in seconds, unless --duration is given."""
+_BESIDE_S = 2.5
+"""Time of a point's warm-up and start, in seconds."""
 MAX_POINTS = 500
 MAX_S = 7200.0
 _EXAMPLE = "for example 'rows=1,2,4 x callers=1..32'"
@@ -39,6 +43,19 @@ def points(grids: Sequence[str]) -> tuple[Point, ...]:
     """
     grid_points = [point for grid in grids for point in _points(grid)]
     return tuple(dict.fromkeys(grid_points))
+
+
+def planned_s(grids: Sequence[str], duration_s: float | None, *, is_confirmed: bool) -> float:
+    """Return the time of all points of a sweep together, in seconds. `duration_s` is None for the default of a point.
+
+    Raises:
+        SettingError: a grid is invalid, or the sweep is large, and the user hasn't confirmed it.
+    """
+    count = len(points(grids))
+    seconds = count * ((duration_s or POINT_S) + _BESIDE_S)
+    if (why := too_large(count, seconds)) and not is_confirmed:
+        raise SettingError(why)
+    return seconds
 
 
 def too_large(count: int, seconds: float) -> str:

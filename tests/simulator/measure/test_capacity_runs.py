@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -31,11 +31,18 @@ class Simulated(Measurement):
     log: list[str]
     interrupted_at: int = 0
     """Number of the run of all that Ctrl-C ends; 0 for none."""
+    before_load: bool = False
+    """Whether Ctrl-C comes before that run's load begins."""
+    failure: str = ""
+    """Message of the failure of all requests; empty if they are answered."""
     _: Any = field(default=None, repr=False)
 
     @override
     def run(self, progress: Progress | None = None) -> Run:
         self.log.append(self.name)
+        interrupted = len(self.log) == self.interrupted_at
+        if interrupted and self.before_load:
+            raise KeyboardInterrupt
         scenario = self.scenario
         if scenario.kind == "sustained":
             assert scenario.rate_rps is not None
@@ -44,16 +51,27 @@ class Simulated(Measurement):
         else:
             # Callers that wait for their answers: one execution after the other, and what is beside it at the same time.
             beside = self.server.overhead_s if scenario.callers == 1 else 0.0
-            due = np.arange(0, scenario.duration_s, self.server.constant_s + beside)
+            cycle_s = self.server.constant_s + beside
+            # The requests go on from the warm-up.
+            begin = -self.warm_up.limit_s % cycle_s if cycle_s > 1 else 0.0
+            due = np.arange(begin, scenario.duration_s, cycle_s)
             latency = np.full(len(due), scenario.callers * self.server.constant_s + self.server.overhead_s)
         end = due + latency
-        rows = [(at, at, at, at, done, done, done, 0, 0, Outcome.ANSWERED, -1, 1, 4, 4, -1) for at, done in zip(due, end, strict=True)]  # fmt: skip
+        outcome, kind = (Outcome.ERROR, 0) if self.failure else (Outcome.ANSWERED, -1)
+        rows = [(at, at, at, at, done, done, done, 0, 0, outcome, kind, 1, 4, 4, -1) for at, done in zip(due, end, strict=True)]  # fmt: skip
         usage = {"wall_s": scenario.duration_s, "cpu_s": 0.1, "core_wait_s": 0.0, "gc_longest_s": 0.0}
-        interrupted = len(self.log) == self.interrupted_at
-        return Run(Columns.of(rows), (), (), 1.0, None, scenario.duration_s, interrupted, (usage,))
+        return Run(Columns.of(rows), (self.failure,), (), 1.0, None, scenario.duration_s, interrupted, (usage,))
 
 
-def simulated(name: str, constant_s: float, log: list[str], *, interrupted_at: int = 0) -> tuple[str, Simulated]:
+def simulated(
+    name: str,
+    constant_s: float,
+    log: list[str],
+    *,
+    interrupted_at: int = 0,
+    before_load: bool = False,
+    failure: str = "",
+) -> tuple[str, Simulated]:
     return name, Simulated(
         target=parse(f"http://{name}:8000", api="kserve", transport=None, encoding=None, model=name),
         scenario=Scenario(requests=1),
@@ -63,6 +81,8 @@ def simulated(name: str, constant_s: float, log: list[str], *, interrupted_at: i
         server=SimulatedServer(constant_s=constant_s, per_request_s=0.0, noise=0.01),
         log=log,
         interrupted_at=interrupted_at,
+        before_load=before_load,
+        failure=failure,
     )
 
 
@@ -108,3 +128,37 @@ def test_an_interruption_before_the_last_ones_first_run_is_an_error() -> None:
     both = [simulated(name, 0.02, log, interrupted_at=1) for name in ("a", "b")]
     with pytest.raises(ScenarioError, match="interrupted before b had a run"):
         capacity_runs.run_in_turns([both[0], both[1]], 99.0, silent())
+
+
+def test_interruption_between_two_runs_keeps_the_search() -> None:
+    log: list[str] = []
+    _, document = capacity_runs.run(simulated("m", 0.02, log, interrupted_at=4, before_load=True)[1], 99.0, silent())
+    assert len(log) == 4
+    assert document.capacity is not None
+    assert len(document.capacity.runs) == 3
+    assert document.run.invalid_because[-1] == "the search was interrupted"
+    both = [simulated(name, 0.02, log, interrupted_at=8, before_load=True) for name in ("a", "b")]
+    outcomes = capacity_runs.run_in_turns(both, 99.0, silent())
+    assert [len(document.capacity.runs) for _, document in outcomes if document.capacity is not None] == [1, 2]
+
+
+def test_interruption_before_the_first_run_ends_the_command() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        capacity_runs.run(simulated("m", 0.02, [], interrupted_at=1, before_load=True)[1], 99.0, silent())
+
+
+def test_request_longer_than_the_warm_up_is_measured_without_one() -> None:
+    log: list[str] = []
+    _, slow = simulated("slow", 7.0, log)
+    _, document = capacity_runs.run(replace(slow, objective_s=60.0), 99.0, silent())
+    assert document.capacity is not None
+    assert [(run.purpose, run.requests) for run in document.capacity.runs][:2] == [("one caller", 0), ("one caller", 1)]
+    assert document.capacity.single.value == pytest.approx(7000, rel=0.01)
+
+
+def test_search_without_answers_names_their_failure() -> None:
+    _, document = capacity_runs.run(simulated("m", 0.02, [], failure="401: no API key")[1], 99.0, silent())
+    assert document.capacity is not None
+    assert (
+        document.capacity.sentence == "m has no rate with P99 within 200 ms: one caller got no answer: 401: no API key."
+    )

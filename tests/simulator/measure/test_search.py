@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from halcyon_measure.capacity import late_share
-from halcyon_measure.capacity.search import Goal
+from halcyon_measure.capacity.law_fit import Facts
+from halcyon_measure.capacity.search import Goal, Observed, Search
 from tests.simulator.measure.simulated_server import SimulatedServer
 
 UNBATCHED = SimulatedServer(0.05, 0.0)
@@ -77,3 +78,13 @@ def test_failures_count_as_late() -> None:
     )
     judged = search.after(step, failing).judged[-1]
     assert judged.kept is False
+
+
+def test_run_without_an_answer_selects_no_law() -> None:
+    facts = Facts(single_s=2.0, saturation_rps=4.0)
+    search = Search.begin(Goal(3.0), facts, spent_s=30, runs=2)
+    step = search.next()
+    assert step is not None
+    for due in (np.empty(0), np.array([1.0, 2.0])):
+        observed = Observed(due=due, latency=np.full(len(due), np.nan), length_s=step.duration_s, wall_s=20)
+        assert search.after(step, observed).law == search.law

@@ -232,13 +232,16 @@ class CanarySession:
         return CanaryOutcome(end="undone", why=f"{end.why}; {state}", revision=outcome.revision)
 
     def _write_undo(self, written: WrittenChange, end: CanaryOutcome) -> CanaryOutcome:
-        why = "other writers changed it each time"
+        why, failed_revision = "other writers changed it each time", None
         for attempt in range(_ATTEMPTS):
             if attempt:
                 self._pause(_POLL_S)
             try:
                 model = self._cluster.model(self._name)
                 course = canary_course.course(model, written)
+                if failed_revision is not None and merge_patch.applied(model["spec"], written.undo()) == model["spec"]:
+                    # The response to the write was lost, and not the write.
+                    return CanaryOutcome(end="undone", why=end.why, revision=failed_revision)
                 if course.phase == "Replaced" or (self._was_compared and course.phase in {"Promoted", "Served"}):
                     outcome = _outcome(model, course, was_compared=True)
                     return outcome or CanaryOutcome(end="promoted", why=course.text, revision=course.revision)
@@ -246,8 +249,10 @@ class CanarySession:
                 if course.revision:
                     body["metadata"] = {"annotations": canary_change.canary_annotations(abort=course.revision)}
                 version = str(model["metadata"]["resourceVersion"])
+                failed_revision = course.revision
                 if self._cluster.change_version(kinds.MODEL_DEPLOYMENT, self._name, body, version) is not None:
                     return CanaryOutcome(end="undone", why=end.why, revision=course.revision)
+                failed_revision = None
             except NoSuchModelError:
                 return CanaryOutcome(end="left", why=f"{self._name} was deleted during the canary")
             except ClusterError as error:
@@ -324,7 +329,7 @@ def _outcome(model: Json, course: CanaryCourse, *, was_compared: bool) -> Canary
             reason = (
                 "a person promoted the canary"
                 if canary_course.is_promoted_by_hand(model, course.revision)
-                else "the analysis found the canary as good in failures and waiting, and the gain was measured"
+                else "the analysis found the canary as good as before in failures and waiting, and its gain was measured"
             )
             return CanaryOutcome(end="promoted", why=reason, revision=course.revision)
         case _:

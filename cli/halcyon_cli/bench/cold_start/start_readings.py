@@ -5,6 +5,7 @@ Two threads watch them. A watch that ends, or that the user may not use, is repl
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 import time
@@ -20,6 +21,9 @@ from halcyon_cli.kube.client import Cluster
 
 POLL_S = 0.1
 """Seconds between two lists of objects that can't be watched."""
+_RETRY_S = 1.0
+OUTAGE_S = 100.0
+"""Maximum time in seconds for which lists may fail after the first one succeeded: as long as a measurement goes on."""
 _EVENTS_OF_PODS = "regarding.kind=Pod"
 
 
@@ -58,7 +62,7 @@ class StartReadings:
         """Return the next reading; None if there is none within `limit_s` seconds.
 
         Raises:
-            ClusterError: the user may not list the pods, or the API server is unreachable.
+            ClusterError: the user may not list the pods, or the API server has been unreachable for `OUTAGE_S`.
         """
         try:
             reading = self._readings.get(timeout=limit_s)
@@ -70,15 +74,21 @@ class StartReadings:
 
     def _keep(self, kind: Kind) -> None:
         selector, fields = (self.selector, "") if kind == kinds.POD else ("", _EVENTS_OF_PODS)
+        has_listed, failing_since_s = False, math.inf
         while not self._ended.is_set():
             now = time.time()
             try:
                 objects, version = self.cluster.listing(kind, selector=selector, fields=fields) or ([], "")
             except ClusterError as error:
+                failing_since_s = min(failing_since_s, time.monotonic())
+                if has_listed and time.monotonic() - failing_since_s < OUTAGE_S:
+                    time.sleep(_RETRY_S)
+                    continue
                 if kind == kinds.POD:
                     self._readings.put(error)
                 # Without the right to read Events, the pod's status shows the steps, later.
                 return
+            has_listed, failing_since_s = True, math.inf
             for obj in objects:
                 self._readings.put(SeenObject(now, kind, obj))
             try:

@@ -39,7 +39,7 @@ def arguments(command: click.Command, *groups: Any) -> list[str]:
             value = getattr(group, parameter.name or "", None)
             if isinstance(parameter, click.Option) and hasattr(defaults, parameter.name or ""):
                 default = getattr(defaults, parameter.name or "")
-                if value != default and (value or default):
+                if value != default and (value or default or value == 0):
                     words += _arguments(parameter, value)
     return words
 

@@ -18,7 +18,7 @@ from halcyon.control.objects.resource_quotas import Promised
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Kind
 from halcyon.render import names
-from halcyon_cli.bench.place.client_job import JOB, ClientSettings, job_name, labels, pod
+from halcyon_cli.bench.place.client_job import BENCH_LABEL, JOB, ClientSettings, job_name, labels, pod
 from halcyon_cli.bench.place.copied_model import CopiedModel, copy_name
 from halcyon_cli.bench.place.trial_pod import TrialPod
 from halcyon_cli.errors import ClusterError, InputError
@@ -43,10 +43,12 @@ NEEDED: tuple[tuple[str, Kind, str], ...] = (
 
 @dataclass(frozen=True)
 class Purpose:
-    """The purpose of pods, with a remedy if there is no capacity for them, for messages."""
+    """The purpose of planned pods, for messages about missing capacity."""
 
     subject: str
+    """What needs the pods, for example `a canary`."""
     remedy: str
+    """Last part of the message: what else the user can do."""
 
 
 MEASUREMENT = Purpose("the measurement", "or measure the served one with --live")
@@ -89,9 +91,14 @@ def check_free(cluster: ObjectWriter, model: str, *, copies: bool) -> None:
     """Check that no other measurement of the model is running, and that the copy's name is free.
 
     Raises:
-        InputError: the Job or the copy exists.
+        InputError: the Job or the copy exists, or another Job has its name.
     """
     running = cluster.find(JOB, job_name(model))
+    if running is not None and BENCH_LABEL not in fields.mapping(fields.mapping(running.get("metadata")).get("labels")):
+        raise InputError(
+            f"Job {job_name(model)} exists in namespace {cluster.namespace}, and isn't one of a measurement; a measurement of {model} "
+            "needs this name: rename that Job, or delete it if you don't need it"
+        )
     if running is not None:
         since = fields.mapping(running.get("metadata")).get("creationTimestamp")
         raise InputError(

@@ -23,6 +23,7 @@ _SEARCH_S = 480.0
 """Maximum duration of a search for the capacity, in seconds: six minutes of runs, and the time to start and finish each
 run.
 """
+_MIN_SWEEP_S = 4 * 3600.0
 _NOT_HERE = ("url", "model", "api_key_file", "ca", "server_name", "cert", "key")
 """Options for a server by URL, which are invalid for a ModelDeployment."""
 
@@ -43,7 +44,7 @@ class BenchRequest:
         """Return this request after checking that its options are valid for a ModelDeployment.
 
         Raises:
-            InputError: an option is invalid.
+            InputError, MeasureError: an option is invalid.
         """
         self.place.check()
         self.answer.check()
@@ -54,6 +55,7 @@ class BenchRequest:
                 "--teach needs the search for the capacity, without --rate, --callers, --sweep or --against; for example "
                 f"halcyon bench {self.name} --teach"
             )
+        self._sweep_s()
         self.sampling.settings()
         self.sampling.prices()
         if self.server.shared_memory != "none" and not self.place.trial:
@@ -84,6 +86,31 @@ class BenchRequest:
             return f"grpc://{measured}:{names.GRPC_PORT}"
         return f"http://{measured}:{names.HTTP_PORT}"
 
+    @property
+    def measured_s(self) -> float:
+        """Time in which requests of the load become due, in seconds."""
+        scenario = self.load.build_scenario()
+        return scenario.trace[-1] if scenario.kind == "trace" else scenario.duration_s
+
+    def _sweep_s(self) -> float:
+        """Return the planned time of a sweep in seconds; 0 without one."""
+        if not self.answer.sweep:
+            return 0.0
+        from halcyon_measure.sweep import grid  # noqa: PLC0415  # NumPy takes a while to import
+
+        return grid.planned_s(self.answer.sweep, self.load.duration, is_confirmed=self.answer.yes)
+
+    @property
+    def steps_s(self) -> float:
+        """Maximum time in seconds of what is measured besides one load: steps of --live, points of a sweep, or a search."""
+        if self.place.live:
+            # At most 30 steps lead from half a request per second to the largest rate.
+            return 30 * guard.STEP_S
+        if self.answer.sweep:
+            # Points of slow or full servers take longer than planned.
+            return max(2 * self._sweep_s(), _MIN_SWEEP_S)
+        return 0.0 if self.load.has_load else _SEARCH_S
+
     def repeat(self, command: click.Command) -> tuple[str, ...]:
         """Return the command line arguments that repeat this measurement."""
         return (
@@ -94,14 +121,6 @@ class BenchRequest:
 
 def deadlines(request: BenchRequest) -> Deadlines:
     """Return the times after which the command gives up a measurement."""
-    scenario = request.load.build_scenario()
-    measured = scenario.trace[-1] if scenario.kind == "trace" else scenario.duration_s
     warm_up = max(request.load.build_warm_up().limit_s, _WARM_UP_S)
-    # At most 30 steps lead from half a request per second to the largest rate.
-    steps = 30 * guard.STEP_S if request.place.live else 0.0
-    if request.answer.sweep:
-        steps = 4 * 3600.0
-    elif not request.load.has_load and not request.place.live:
-        steps = _SEARCH_S
-    run_s = measured + warm_up + steps + request.server.request_timeout + _END_S
+    run_s = request.measured_s + warm_up + request.steps_s + request.server.request_timeout + _END_S
     return Deadlines(start_s=request.place.start_timeout, run_s=run_s)

@@ -6,11 +6,12 @@ command ends, even if it is killed. Either the command deletes the Job, or the J
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self, TypeVar
 
 from halcyon.kube import kinds
@@ -52,6 +53,8 @@ class PlacedResult:
     """Pod of the client."""
     usage: UsageLog
     """CPU and memory of the measured pods during the measurement."""
+    ready: int = 0
+    """Number of measured pods that were ready when the client was started."""
     others: tuple[bytes, ...] = ()
     """Documents of further measured models, in their order."""
 
@@ -121,7 +124,7 @@ class BesideModel:
             PlaceError: a pod can't start, the client failed, or a deadline has passed.
         """
         servers = self._create_objects(network_policy=network_policy)
-        pod = self._wait_for_start()
+        ready, pod = sum(stage(server).state == "ready" for server in servers), self._wait_for_start()
         if self._trial is not None:
             servers = (pod,)
         try:
@@ -132,7 +135,7 @@ class BesideModel:
             text = self._log(str(pod["metadata"]["name"]))
         except KeyboardInterrupt:
             text = self._stop(pod)
-        return self._result(text, servers, pod)
+        return replace(self._result(text, servers, pod), ready=ready)
 
     def start(self, *, network_policy: bool) -> Json:
         """Create the client's pod with everything that it needs, wait until its container runs, and return it.
@@ -233,7 +236,7 @@ class BesideModel:
 
     def _servers(self) -> tuple[Json, ...]:
         """Wait until the measured pods have nodes, and return them. If there are several, wait until all are ready."""
-        count = sum(int(copy.document["spec"]["replicas"]) for copy in self._copies) if self._copies else 1
+        count = sum(int(copy.document["spec"]["replicas"]) for copy in self._copies) or 1
         end = time.monotonic() + self._limits.start_s
         while True:
             pods = self._retried(self._measured_pods)
@@ -282,7 +285,7 @@ class BesideModel:
         descriptions = (
             " ".join(filter(None, (pod_stage.state, pod_stage.reason, pod_stage.message))) for pod_stage in stages
         )
-        return "; ".join(dict.fromkeys(descriptions)) or "no pod was made"
+        return "; ".join(dict.fromkeys(descriptions)) or "no pod was created"
 
     def _wait_for_start(self) -> Json:
         """Wait until the client's container is running or has ended, and return the client's pod."""
@@ -336,10 +339,9 @@ class BesideModel:
         return pod
 
     def _last_line(self, pod: str) -> str:
-        try:
+        log = ""
+        with contextlib.suppress(ClusterError):  # the node may be out of reach for a moment
             log = (self._cluster.log(pod, client_job.CONTAINER, lines=1) or "").strip()
-        except ClusterError:  # the node may be out of reach for a moment
-            log = ""
         return log if log and not log.startswith("-----") and len(log) < 200 else "client: running"
 
     def _log(self, pod: str) -> str:
@@ -354,11 +356,12 @@ class BesideModel:
 
     def _stop(self, pod: Json) -> str:
         """Stop the client, and return its log, which ends with the result so far."""
-        text: list[str] = []
-        name, query = str(pod["metadata"]["name"]), {"tailLines": "100000"}
+        text, name = list[str](), str(pod["metadata"]["name"])
 
         def follow() -> None:
-            text.extend(self._cluster.follow_log(name, client_job.CONTAINER, query))
+            # If the connection breaks, the lines so far may have the result.
+            with contextlib.suppress(ClusterError):
+                text.extend(self._cluster.follow_log(name, client_job.CONTAINER, {"tailLines": "100000"}))
 
         reader = threading.Thread(target=follow, daemon=True)
         reader.start()
@@ -374,8 +377,7 @@ class BesideModel:
             raise PlaceError(f"the client ended without a result: {' '.join(lines[-3:]) or 'its log is empty'}")
         requests = log_result.content(lines, log_result.REQUESTS)
         further = (log_result.content(lines, log_result.document_name(n)) for n in range(1, len(self._copies)))
-        others = tuple(other for other in further if other is not None)
-        return PlacedResult(document, requests, servers, pod, self._usage, others)
+        return PlacedResult(document, requests, servers, pod, self._usage, others=tuple(filter(None, further)))
 
     def _retried(self, read: Callable[[], Result]) -> Result:
         """Return the result of a read, which is repeated while requests to the API server fail.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -310,19 +310,20 @@ def packed(load: LoadOptions, inputs: InputOptions) -> tuple[LoadOptions, InputO
     )
 
 
-def _members(path: str) -> Iterator[str]:
-    """Yield the path itself, or the paths of the visible files of a folder.
+def _members(path: str) -> list[str]:
+    """Return the path itself, or the paths of the visible files of a folder.
 
     A folder on the volume counts as one path.
+
+    Raises:
+        InputError: the folder has no visible file.
     """
     if not Path(path).is_dir() or path.startswith(f"{VOLUME}/"):
-        yield path
-        return
-    yield from (
-        entry.path
-        for entry in sorted(os.scandir(path), key=lambda item: item.name)
-        if entry.is_file() and not entry.name.startswith(".")
-    )
+        return [path]
+    files = [entry for entry in os.scandir(path) if entry.is_file() and not entry.name.startswith(".")]
+    if not files:
+        raise InputError(f"{path}: an empty folder; it needs files such as x.npy or x.jpg")
+    return sorted(entry.path for entry in files)
 
 
 def _key(name: str) -> str:

@@ -81,7 +81,12 @@ def run(
     ) as beside:
         if request.place.live:
             live_event.record(cluster, model, began=True)
-        result = beside.run(network_policy=placement.network_policy)
+        try:
+            result = beside.run(network_policy=placement.network_policy)
+        except BaseException as error:
+            if request.place.live:
+                live_event.record(cluster, model, began=False, ended=str(error) or "it was interrupted")
+            raise
     document = placed_document.placed(
         cluster,
         result,
@@ -105,10 +110,13 @@ def remember(cluster: ObjectWriter, model: Json, document: BenchDocument) -> Non
     """Add the document to the model's history. If another command writes at the same time, the write is retried.
 
     Raises:
-        ClusterError: the user may not write the ConfigMap.
+        ClusterError: the user may not write the ConfigMap, or one with its name exists that isn't a history.
     """
+    name = history.name(str(model["metadata"]["name"]))
     for _ in range(5):
-        stored = cluster.find(kinds.CONFIG_MAP, history.name(str(model["metadata"]["name"])))
+        stored = cluster.find(kinds.CONFIG_MAP, name)
+        if stored is not None and history.HISTORY_LABEL not in (stored["metadata"].get("labels") or {}):
+            raise ClusterError(f"ConfigMap {name} exists, and isn't a history of measurements; rename it, or delete it")
         config_map = history.extended(model, stored, document)
         if cluster.create(kinds.CONFIG_MAP, config_map, verb="create" if stored is None else "update") is not None:
             return

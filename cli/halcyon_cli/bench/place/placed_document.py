@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -32,11 +33,14 @@ def placed(
     arguments: tuple[str, ...],
     kind: Literal["copy", "live", "trial"],
 ) -> BenchDocument:
-    """Return the document with the place of the measurement."""
-    from halcyon_measure.results.document import BenchDocument  # noqa: PLC0415
+    """Return the document with the place of the measurement.
+
+    Raises:
+        MeasureError: the client's result can't be read.
+    """
     from halcyon_measure.results.place import Place  # noqa: PLC0415
 
-    document = BenchDocument.model_validate_json(result.document)
+    document = client_document(result.document)
     nodes = sorted({str(fields.mapping(pod.get("spec")).get("nodeName")) for pod in result.servers})
     image, image_id, limits = _server(result.servers)
     source = fields.mapping(fields.mapping(measured.document["spec"]["model"]).get("source"))
@@ -53,7 +57,8 @@ def placed(
         gpu_product=gpu_product(cluster, result.servers),
         limits=limits,
         routing="direct" if measured.is_direct or kind == "trial" else "balancer",
-        replicas=len(result.servers),
+        # The autoscaler may have added pods to a served model since.
+        replicas=(result.ready if kind == "live" else 0) or len(result.servers),
         client_node=fields.text(fields.mapping(result.client.get("spec")).get("nodeName")),
         client_limits=_limits_of(fields.mappings(fields.mapping(result.client.get("spec")).get("containers"))),
         arguments=arguments,
@@ -63,6 +68,32 @@ def placed(
         document.model_copy(update={"place": place}), result.usage, result.servers, measured.name
     )
     return metrics_access.with_pod_names(document, result.servers, measured.name)
+
+
+def client_document(content: bytes) -> BenchDocument:
+    """Return the result of a client, whose image may have another version than this command.
+
+    Fields that this version doesn't have are left out.
+
+    Raises:
+        MeasureError: a field is missing or invalid.
+    """
+    from pydantic import ValidationError  # noqa: PLC0415
+
+    from halcyon_measure.results import document_file  # noqa: PLC0415
+    from halcyon_measure.results.document import BenchDocument  # noqa: PLC0415
+
+    data = json.loads(content)
+    try:
+        return BenchDocument.model_validate(data)
+    except ValidationError as error:
+        unknown = [entry["loc"] for entry in error.errors(include_url=False) if entry["type"] == "extra_forbidden"]
+    for *path, field in unknown:
+        part = data
+        for key in path:
+            part = part[key]
+        del part[field]
+    return document_file.parse(data, "the result of the client, whose image has another version than this command")
 
 
 def _server(servers: Sequence[Json]) -> tuple[str | None, str | None, Any]:

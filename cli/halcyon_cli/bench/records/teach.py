@@ -26,8 +26,8 @@ _CONTRADICTED = 2.0
 """Ratio of the rate that batch times predict to the measured saturation rate, above which the batch times are not
 used."""
 _REACHED = 1.3
-"""Ratio of the predicted to the measured saturation rate, up to which batches of the configured size count as
-reached."""
+"""Maximum ratio of two saturation rates: that which batches of the configured size would give, and the measured one. Up
+to it, the server is taken to execute batches of this size. Above it, the largest executed size is taught."""
 _ATTEMPTS = 5
 _MIN_MS = 0.001
 
@@ -195,14 +195,25 @@ def write(cluster: ObjectWriter, model: Json, document: MeasuredCapacity) -> Non
 
     Raises:
         ClusterError: the user may not write it, or all attempts conflicted with other writes.
+        InputError: a ConfigMap with this name exists, and has something else.
     """
     name = names.measured_capacity(str(model["metadata"]["name"]))
     for _ in range(_ATTEMPTS):
         stored = cluster.find(kinds.CONFIG_MAP, name)
+        if stored is not None and KEY not in fields.mapping(stored.get("data")) and not _is_of_model(stored, model):
+            raise InputError(
+                f"ConfigMap {name} exists in namespace {cluster.namespace}, and has no measured capacity, so nothing is taught; rename "
+                "it, or delete it if you don't need it"
+            )
         body = config_map(model, stored, document)
         if cluster.create(kinds.CONFIG_MAP, body, verb="create" if stored is None else "update") is not None:
             return
     raise ClusterError(f"other writers changed ConfigMap {name} each time; nothing is taught")
+
+
+def _is_of_model(config_map: Json, model: Json) -> bool:
+    labels = fields.mapping(fields.mapping(config_map.get("metadata")).get("labels"))
+    return str(labels.get(names.OWNER_LABEL)) == str(model["metadata"]["name"])
 
 
 def sentence(model: Json, document: MeasuredCapacity) -> str:

@@ -33,8 +33,8 @@ from halcyon_tune.points import Configuration, FailureKind, Load, Point, Rate
 MIN_S, MAX_S = 3.0, 30.0
 """Minimum and maximum duration of the load of a point with callers, in seconds."""
 MIN_ANSWERS = 200
-"""Number of answers after which a load of callers may end, once its minimum duration is over. Each caller needs
-`ROUNDS` answers.
+"""Minimum number of answers in a load of callers: it ends before `MAX_S` once it has them, `ROUNDS` for each caller, and
+`MIN_S` is over.
 """
 ROUNDS = 12
 RESTART_WITHIN_S = 120.0

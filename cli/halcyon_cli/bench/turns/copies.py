@@ -244,7 +244,7 @@ def _limits(requests: Sequence[BenchRequest]) -> Deadlines:
     if request.answer.against:
         turns *= request.answer.rounds
     if request.load.has_load or request.answer.against:
-        round_s = request.load.build_scenario().duration_s + _ROUND_S + request.server.request_timeout
+        round_s = request.measured_s + _ROUND_S + request.server.request_timeout
         return Deadlines(start_s=limits.start_s, run_s=turns * round_s + _END_S)
     return Deadlines(start_s=limits.start_s, run_s=turns * limits.run_s)
 

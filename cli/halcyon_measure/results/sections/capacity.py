@@ -18,8 +18,8 @@ class CapacityRun(Part):
     throughput: Figure = Field(description="Answers per second.")
     latency: Figure = Field(description="The percentile of the objective, in ms.")
     late: Figure = Field(
-        description="Share of requests that fail or miss the objective in the long run: measured, with the luck of the "
-        "arrivals removed. Its interval is over blocks that are longer than the queue's memory."
+        description="Share of requests that fail or miss the objective in the long run. The chance of this run's random "
+        "arrivals is removed if the service times are known well enough. Its interval is over blocks of time."
     )
     blocks: int = Field(description="Blocks that the interval comes from.")
     block_s: float | None = Field(description="Length of a block in seconds.")

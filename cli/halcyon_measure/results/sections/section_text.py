@@ -50,7 +50,7 @@ def phases(section: Phases) -> list[str]:
         bar = "#" * round(_BAR * share)
         lines.append(f"{_NAMES.get(part.name, part.name):<10}{value:>9.2f}{100 * share:>7.1f}%  {bar}".rstrip())
     lines.append(
-        f"{'latency':<10}{latency:>9.2f}  on average; {'the parts add up' if section.adds_up else 'NOT the sum'}"
+        f"{'latency':<10}{latency:>9.2f}  on average; {'the parts add up' if section.adds_up else 'the parts do NOT add up'}"
     )
     if not section.adds_up or section.reason:
         lines += _wrapped("", section.reason)

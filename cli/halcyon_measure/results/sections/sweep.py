@@ -24,8 +24,8 @@ class SweepPoint(Part):
     p99: Figure = Field(description="99th percentile of the latency from due, in ms.")
     cpu_per_request: Figure = Field(description="CPU of the client for each request.")
     failed: int = Field(description="Requests that weren't answered.")
-    valid: bool = Field(description="Whether the figures answer the question.")
-    invalid_because: tuple[str, ...] = Field(description="Reasons why they don't.")
+    valid: bool = Field(description="Whether the figures can be relied on.")
+    invalid_because: tuple[str, ...] = Field(description="Reasons why they can't be relied on; empty if they can.")
 
     @property
     def form(self) -> str:

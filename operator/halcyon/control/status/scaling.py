@@ -20,7 +20,6 @@ from halcyon.control.objects.actuator import Actuator
 from halcyon.control.state.ownership import child_condition, own
 from halcyon.control.state.scope import Scope
 from halcyon.kube import kinds
-from halcyon.scaling.figures import figure
 from halcyon.scaling.policy.decision import Change, Decision, Signal, counted
 
 _LONG = 1024
@@ -243,7 +242,7 @@ def _hpa_decision(scope: Scope, decision: Decision | None) -> dict[str, Any]:
 def _signal(signal: Signal) -> dict[str, Any]:
     fields: dict[str, Any] = {"name": signal.name, "source": signal.source}
     if signal.target is not None:
-        fields["target"] = figure(signal.target, 6)
+        fields["target"] = f"{signal.target:g}"
     if signal.value is not None:
         fields["value"] = f"{signal.value:.1f}" if signal.value < 100 else f"{signal.value:.0f}"
     if signal.proposal is not None:

@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
-from halcyon.scaling.figures import figure
-
 M = TypeVar("M")
 
 LimitKind = Literal["min", "max", "stabilisation", "pace", "unknown", "off"]
@@ -42,7 +40,7 @@ class SignalProposal:
         """Describe the proposal as a phrase, for example `queueDepth 78 at 16 per replica needs 5`."""
         if self.value is None:
             return f"{self.name} is unknown ({self.missing})"
-        text = f"{self.name} {figure(self.value, 4)} at {figure(self.target, 6)} per replica"
+        text = f"{self.name} {self.value:.4g} at {self.target:g} per replica"
         return f"{text} is close enough to {self.proposal}" if self.tolerated else f"{text} needs {self.proposal}"
 
 

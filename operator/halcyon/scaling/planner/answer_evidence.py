@@ -31,7 +31,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from halcyon.scaling.figures import figure
 from halcyon.scaling.frozen import immutable
 from halcyon.scaling.planner.capacity import batch_time_check
 from halcyon.scaling.planner.capacity.answer_samples import (
@@ -210,18 +209,15 @@ class AnswerEvidence:
     def describe(self) -> str:
         """Return the reason why Triton's batch times are not used, with numbers and units."""
         if self.found_by == MEASURED:
-            count, time = (
-                f"{self.at_once:.0f} requests at once",
-                f"take {figure(self.at_once / (self.rps or math.inf))} s",
-            )
+            count, time = f"{self.at_once:.0f} requests at once", f"take {self.at_once / (self.rps or math.inf):.3g} s"
             measured = "as halcyon bench measured it"
             return f"{count} {time}, {measured}" if self.is_unseen else f"{count}, {measured}, {time} in the pods"
         line = "Triton reports no batch times"
         if self.line_rps is not None:
-            line = f"Triton's batch times promise {figure(self.line_rps, 4)} req/s per replica"
-        facts = [f"requests take {figure(self.seconds)} s in a pod"] if self.seconds > 0 else []
+            line = f"Triton's batch times promise {self.line_rps:.4g} req/s per replica"
+        facts = [f"requests take {self.seconds:.3g} s in a pod"] if self.seconds > 0 else []
         if self.rps is not None:
-            facts.append(f"a full pod answers {figure(self.rps)} req/s with {self.at_once:.0f} at once")
+            facts.append(f"a full pod answers {self.rps:.3g} req/s with {self.at_once:.0f} at once")
         text = f"{line}, but {', and '.join(facts)}" if facts else line
         return text if self.rps is not None else f"{text}; no pod has been full yet, so replicas are kept"
 

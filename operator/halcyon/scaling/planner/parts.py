@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from typing_extensions import override
 
-from halcyon.scaling.figures import figure
 from halcyon.scaling.frozen import immutable
 from halcyon.scaling.planner.capacity.backlog import drain
 from halcyon.scaling.planner.capacity.queueing import Replica, rate_within, replicas_within
@@ -148,7 +147,7 @@ class _RateReason:
         """
         need = self.need
         each = sustained_rps(self.objectives, self.replica, dispersion=self.dispersion, replicas=need)
-        return f"{figure(self.rate, 4)} req/s with {100 * self.headroom:.0f} % headroom at {figure(each, 4)} per replica needs {need}"
+        return f"{self.rate:.4g} req/s with {100 * self.headroom:.0f} % headroom at {each:.4g} per replica needs {need}"
 
 
 def load_parts(at: Situation) -> tuple[PlanPart, ...]:
@@ -162,15 +161,11 @@ def load_parts(at: Situation) -> tuple[PlanPart, ...]:
     parts = [PlanPart("rate", need, reason)]
     if at.rising is not None and at.rising > at.rate:
         more = at.size(at.with_headroom(at.rising))
-        parts.append(
-            PlanPart("trend", more, f"rising to {figure(at.rising, 4)} req/s in {at.start_s:.0f} s needs {more}")
-        )
+        parts.append(PlanPart("trend", more, f"rising to {at.rising:.4g} req/s in {at.start_s:.0f} s needs {more}"))
     gpu, target = at.reading.gpu, objectives.gpu_utilization
     if target and gpu is not None and 0 <= gpu < math.inf:
         more = min(math.ceil(gpu / target - 1e-9), at.max_replicas)
-        parts.append(
-            PlanPart("gpuUtilization", more, f"GPU {gpu:.0f} % at {figure(target, 6)} % per replica needs {more}")
-        )
+        parts.append(PlanPart("gpuUtilization", more, f"GPU {gpu:.0f} % at {target:g} % per replica needs {more}"))
     elif target and at.ready:
         why = "the GPU utilisation is missing, so the replicas are not lowered"
         parts.append(PlanPart("gpuUtilization", _floor(at), why))
@@ -178,20 +173,14 @@ def load_parts(at: Situation) -> tuple[PlanPart, ...]:
     most = objectives.concurrency
     if most and held is not None and 0 <= held < math.inf:
         more = min(math.ceil(held / most - 1e-9), at.max_replicas)
-        parts.append(
-            PlanPart(
-                "concurrency", more, f"{figure(held, 4)} in progress at {figure(most, 6)} per replica needs {more}"
-            )
-        )
+        parts.append(PlanPart("concurrency", more, f"{held:.4g} in progress at {most:g} per replica needs {more}"))
     if objectives.metric:
         parts.append(_metric_part(at, objectives.metric))
     if objectives.queue_depth and at.rate > 0:
         more = replicas_for_depth(
             at.rate, objectives.queue_depth, at.replica, dispersion=spread, least=max(need, 1), most=at.max_replicas
         )
-        parts.append(
-            PlanPart("queueDepth", more, f"{figure(objectives.queue_depth, 6)} queued per replica needs {more}")
-        )
+        parts.append(PlanPart("queueDepth", more, f"{objectives.queue_depth:g} queued per replica needs {more}"))
     return tuple(parts)
 
 
@@ -218,9 +207,7 @@ def _metric_part(at: Situation, target: float) -> PlanPart:
             "metric", _floor(at), "the result of the site's query is missing, so the replicas are not lowered"
         )
     need = min(math.ceil(result / target - 1e-9), at.max_replicas)
-    return PlanPart(
-        "metric", need, f"the site's query is {figure(result, 4)}, and at {figure(target, 6)} per replica needs {need}"
-    )
+    return PlanPart("metric", need, f"the site's query is {result:.4g}, and at {target:g} per replica needs {need}")
 
 
 def replicas_for_depth(rate: float, depth: float, replica: Replica, *, dispersion: float, least: int, most: int) -> int:
@@ -330,13 +317,13 @@ def backlog(at: Situation, held: int) -> PlanPart | None:
     # capacity.
     stuck = sum(pod.phase == "unschedulable" for pod in pods) if plan.keep and not plan.new else 0
     total = plan.keep + plan.new + stuck
-    subject = f"{waiting:.0f} waiting to drain in {figure(drain_s)} s needs"
+    subject = f"{waiting:.0f} waiting to drain in {drain_s:.3g} s needs"
     if waiting < 0.5:
         # Nothing waits yet, but the ready pods can't keep up: at zero, any request is too many.
-        subject = f"{figure(rate)} req/s for {staying} ready needs"
+        subject = f"{rate:.3g} req/s for {staying} ready needs"
     elif plan.new < plan.quickest:
         more = plan.quickest - plan.new
-        subject = f"{waiting:.0f} waiting would drain in {figure(drain_s)} s with {more} more, whose start costs more than it saves:"
+        subject = f"{waiting:.0f} waiting would drain in {drain_s:.3g} s with {more} more, whose start costs more than it saves:"
     return PlanPart("backlog", total, f"{subject} {total} ({plan.new} new)")
 
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from halcyon.scaling.figures import figure
 from halcyon.scaling.lazy_text import LazyText
 from halcyon.scaling.planner.answer_evidence import AnswerEvidence
 from halcyon.scaling.planner.capacity import start_time
@@ -178,7 +177,7 @@ def _decide(at: Situation, damping: TrendDamping, low: int, high: int) -> Plan:
     if draining > count and not idle:
         count = draining
         if draining > winner.replicas:
-            why = f"{draining} were needed for the backlog within the last {figure(at.objectives.drain_s, 6)} s"
+            why = f"{draining} were needed for the backlog within the last {at.objectives.drain_s:g} s"
             limits = (PlanLimit("hold", draining, why),)
     if count < current and not idle and (veto := gpu_veto(at, count)) is not None:
         count = min(veto.replicas, current)
@@ -227,12 +226,12 @@ def _hold_for_load(
     if (reason := extended_idle_reason(at.now, at.objectives, at.reading, memory.arrivals, memory.zero)) is not None:
         return held, winner, hold, (PlanLimit("hold", held, reason),)
     if low < held < winner.replicas:
-        seen = f"{figure(at.rate * at.sure, 4)} of {figure(at.rate, 4)} req/s are certain after {memory.arrivals.seen_s():.0f} s"
+        seen = f"{at.rate * at.sure:.4g} of {at.rate:.4g} req/s are certain after {memory.arrivals.seen_s():.0f} s"
         return held, winner, hold, (PlanLimit("learning", held, f"{held} for now, since {seen}"),)
     if held <= max(winner.replicas, low):
         return held, winner, hold, ()
     if held == need:
-        why = LazyText("{} are kept, since {} req/s may be underestimated by chance", (held, figure(at.rate, 4)))
+        why = LazyText("{} are kept, since {:.4g} req/s may be underestimated by chance", (held, at.rate))
     else:
         span = hold.seconds(at.start_s, foreseen=foreseen, dispersion=spread.value)
         why = LazyText("{} were needed within the last {:.0f} s", (held, span))

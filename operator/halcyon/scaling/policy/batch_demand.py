@@ -21,7 +21,6 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
-from halcyon.scaling.figures import figure
 from halcyon.scaling.frozen import immutable
 from halcyon.scaling.planner.outputs import PlanPart
 from halcyon.scaling.policy.decision import UNLIMITED, Decision, counted
@@ -105,7 +104,7 @@ def added(batches: Iterable[BatchDemand], supply: Supply, *, users: int, current
                 rate = len(wakers) * batch.rows_left / left_s
                 mean = each * serves_s / left_s  # an added replica processes no rows until it is ready
                 adds, keeps = (_extra(rate * factor, spare, mean) for factor in (MARGIN, KEPT_MARGIN))
-                reason = f"{_rows(batch)} until the deadline need {figure(rate, 4)} rows/s, and users leave {figure(spare, 4)}"
+                reason = f"{_rows(batch)} until the deadline need {rate:.4g} rows/s, and users leave {spare:.4g}"
             else:
                 adds, keeps = 0, have
                 reason = f"{_rows(batch)} are left, too late for another replica to reach the deadline"
@@ -113,7 +112,7 @@ def added(batches: Iterable[BatchDemand], supply: Supply, *, users: int, current
         elif most is not None:
             worth = batch.rows_left / (each * max(supply.start_s, _MIN_WORK_S))
             adds, keeps = int(worth), math.ceil(2 * worth)
-            reason = f"{_rows(batch)} are left, {figure(each, 4)} rows/s for each replica, at most {most} added"
+            reason = f"{_rows(batch)} are left, {each:.4g} rows/s for each replica, at most {most} added"
         else:
             continue
         adds, keeps = (min(number, high if most is None else most) for number in (adds, keeps))

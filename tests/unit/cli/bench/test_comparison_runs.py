@@ -16,6 +16,7 @@ from halcyon_cli.commands.bench import _status
 from halcyon_cli.errors import InputError
 from halcyon_measure.errors import ScenarioError, SettingError
 from halcyon_measure.measurement import Measurement
+from halcyon_measure.protocols.target import parse
 from halcyon_measure.results.document import BenchDocument
 from halcyon_measure.results.used_files import used
 from halcyon_measure.schedule.scenario import Scenario
@@ -123,3 +124,28 @@ def test_a_leaderboard_of_two_objectives_prints_what_was_measured(
     with pytest.raises(SettingError, match="a leaderboard is at one objective"):
         several_results.leaderboard(("http://a:8000#m", str(stored)), AnswerOptions(), lambda _: full, lambda _: None)
     assert f"http://a:8000#m: {full.capacity.sentence}" in capsys.readouterr().err
+
+
+def test_interruption_between_two_rounds_keeps_the_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds = _Interrupted(8)
+
+    def measure(*arguments: object, **others: object) -> tuple[Any, BenchDocument]:
+        run, document = rounds.measure(*arguments, **others)
+        if run.partial:
+            raise KeyboardInterrupt
+        return run, document
+
+    monkeypatch.setattr(comparison_runs, "_measure", measure)
+    side: Any = SimpleNamespace(scenario=Scenario(kind="sustained", rate_rps=50.0))
+    result = comparison_runs.in_turns(
+        side, side, AnswerOptions(against="http://a"), has_load=True, show=lambda _: None, named=("a", "b")
+    )[1]
+    assert result.comparison is not None
+    assert (result.comparison.rounds, result.run.partial) == (3, True)
+
+
+def test_load_of_an_earlier_result_keeps_the_limit_in_flight() -> None:
+    target = parse("http://m:8000", api="kserve", transport=None, encoding=None, model="m")
+    prepared = Measurement(target=target, scenario=Scenario(max_in_flight=32))
+    scenario = comparison_runs.with_load_of(prepared, bench_document(rate_rps=50.0)).scenario
+    assert (scenario.rate_rps, scenario.max_in_flight) == (50.0, 32)

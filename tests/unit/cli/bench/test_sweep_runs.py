@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
+
+from halcyon_cli.bench import sweep_runs
+from halcyon_cli.bench.options.answer import AnswerOptions
 from halcyon_cli.bench.sweep_runs import point_scenario
+from halcyon_measure.measurement import Measurement
+from halcyon_measure.protocols.target import parse
+from halcyon_measure.results.run import Run
 from halcyon_measure.schedule.scenario import Scenario
 from halcyon_measure.sweep.grid import Point
+from tests.bench_documents import bench_run
 
 
 def test_callers_of_a_sweep_keep_their_think_time() -> None:
@@ -27,3 +35,22 @@ def test_a_sweep_of_rows_has_the_load_of_the_options() -> None:
     base = Scenario(callers=4, think_s=0.1, requests=10)
     scenario = point_scenario(base, Point(rows=8), 5.0)
     assert (scenario.callers, scenario.think_s, scenario.requests, scenario.duration_s) == (4, 0.1, None, 5.0)
+
+
+def test_interruption_between_two_points_keeps_the_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = iter([bench_run(), bench_run()])
+
+    def next_run(*_: object) -> Run:
+        run = next(runs, None)
+        if run is None:
+            raise KeyboardInterrupt
+        return run
+
+    monkeypatch.setattr(Measurement, "prepare", lambda self: self)
+    monkeypatch.setattr(Measurement, "run", next_run)
+    target = parse("http://m:8000/predict", api="post", transport=None, encoding=None)
+    prepared = Measurement(target=target, scenario=Scenario(), sampling=None)
+    answer = AnswerOptions(sweep=["callers=1,2,4"])
+    _, document = sweep_runs.run(prepared, answer, duration_s=None, show=lambda _: None)
+    assert document.sweep is not None
+    assert (len(document.sweep.points), document.sweep.partial, document.run.valid) == (2, True, False)

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
+import subprocess
+import sys
+from dataclasses import fields, replace
 from pathlib import Path
+from time import process_time
 
+import numpy as np
 import pytest
 
+from halcyon_measure.engine import pool
+from halcyon_measure.engine.job import FOLD_ABOVE
 from halcyon_measure.engine.pool import measured_s, processes_for
 from halcyon_measure.results.columns import Columns
 from halcyon_measure.results.folded import Folded
@@ -75,3 +81,34 @@ def test_a_load_interrupted_before_its_first_request_has_a_length() -> None:
 )
 def test_processes_of_a_load_suffice_for_its_highest_rate(scenario: Scenario, processes: int) -> None:
     assert processes_for(scenario, cores=8) == processes
+
+
+def test_process_has_time_to_write_all_its_requests(tmp_path: Path) -> None:
+    draws = np.random.default_rng(1)
+    requests = Columns.of(draws.random((40_000, len(fields(Columns)))))  # type: ignore[arg-type]  # rows of an array
+    began = process_time()
+    requests.save(tmp_path / "0.npz", messages=[], pods=[])
+    assert FOLD_ABOVE / len(requests) * (process_time() - began) < pool._END_S
+
+
+@pytest.mark.parametrize(("hard", "limit"), [(2048, 2048), (20_000, 8192)])
+def test_process_may_open_a_connection_for_each_request_in_flight(hard: int, limit: int) -> None:
+    program = (
+        f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (256, {hard}))\n"
+        "from halcyon_measure.engine import worker; worker.raise_file_limit()\n"
+        "print(*resource.getrlimit(resource.RLIMIT_NOFILE))"
+    )
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert output.split() == [str(limit), str(hard)]
+
+
+def test_rate_of_slow_callers_without_a_warm_up_is_that_of_their_answers() -> None:
+    callers = Scenario(kind="blocking", duration_s=10)
+    requests = columns([0.0, 7.0], 7.0)
+    assert measured_s(callers, requests, None, stopped_s=None, has_warm_up=False) == 14
+    assert measured_s(callers, requests, None, stopped_s=None) == 10
+    assert measured_s(callers, columns([0.0, 1.0], 0.5), None, stopped_s=None, has_warm_up=False) == 10
+    # One of many callers whose last request takes long changes the length little.
+    many = columns([n / 10 for n in range(100)] * 32, 0.1)
+    slow = Columns.merged([many, columns([9.9], 30.0)])
+    assert measured_s(replace(callers, callers=32), slow, None, stopped_s=None, has_warm_up=False) < 11

@@ -16,6 +16,7 @@ from halcyon_measure.engine.job import Job
 from halcyon_measure.engine.recorder import Recorder
 from halcyon_measure.engine.sender import Sender, expected
 from halcyon_measure.engine.worker import Usage, Worker
+from halcyon_measure.errors import HookError
 from halcyon_measure.protocols import target
 from halcyon_measure.protocols.reply import Outcome, Prepared, Reply
 from halcyon_measure.results.columns import Columns
@@ -159,3 +160,32 @@ def test_callers_of_a_slow_function_are_given_up_after_the_load(is_stopped: bool
     assert isinstance(columns, Columns)
     assert sorted(columns.outcome.tolist()) == sorted([Outcome.ANSWERED, *[Outcome.NOT_SENT] * 4])
     assert recorder.messages == ["not sent: prepare had not ended 0.1 s after the load"]
+
+
+def test_expected_texts_differ_from_the_numbers_of_an_answer() -> None:
+    check = expected({"label": np.array(["cat", "dog"])}, lambda _: {"label": np.array([0.5, 1.5], np.float32)})
+    assert check(Reply(Outcome.ANSWERED, "", 0.0, b"", "")) == "wrong answer: label differs from the expected values"
+
+
+def test_function_error_ends_the_warm_up_of_a_schedule() -> None:
+    to = target.parse("http://host", api="post", transport=None, encoding=None, model="")
+    scenario = Scenario(kind="sustained", rate_rps=1000, duration_s=30)
+
+    async def load() -> None:
+        worker = Worker(Job(target=to, scenario=scenario), Usage())
+        sender = Sender(SlowClient(), [], Recorder(), stop=worker._stop, hooks=cast(Any, FailingHooks()))
+        worker.command({"begin": time.monotonic()})
+        await asyncio.wait_for(worker._load(sender), 5)
+        assert str(sender.error) == "hook.py, line 3"
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(load())
+
+
+class FailingHooks:
+    """User functions, of which `prepare` always raises an exception."""
+
+    prepares, finishes = True, False
+
+    async def prepare(self, _: int) -> Prepared:
+        raise HookError("hook.py, line 3")

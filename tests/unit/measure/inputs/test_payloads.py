@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +19,10 @@ from halcyon_measure.measurement import Measurement
 from halcyon_measure.protocols import target
 from halcyon_measure.protocols.reply import Outcome
 from halcyon_measure.results.columns import Columns
+from halcyon_measure.results.folded import Folded
 from halcyon_measure.results.run import Run
 from halcyon_measure.schedule.scenario import Scenario
+from tests.bench_documents import bench_run
 
 PIXELS = ModelInput("pixels", "FP32", (-1, 64))
 SEED = ModelInput("seed", "INT32", (-1, 1), is_optional=True)
@@ -177,3 +180,30 @@ def test_result_has_the_rows_of_the_files_that_were_sent(own: list[int], text: s
     settings = PayloadSettings(samples=((("", "x.npy"),),))
     document = Measurement(target=to, scenario=Scenario(), payload=settings).document(run, made_by="test")
     assert document.target.rows == text
+
+
+def test_few_files_are_sent_with_each_number_of_rows() -> None:
+    rows = Rows.parse("1..8")
+    payloads = file_payloads([[npy("1.npy", (64,))]], [PIXELS], rows=rows, seed=1)
+    assert Counter(payload.rows for payload in payloads) == dict.fromkeys(range(1, 9), 1)
+    payloads = file_payloads([[npy(f"{n}.npy", (64,))] for n in range(9)], [PIXELS], rows=rows, seed=1)
+    assert Counter(payload.rows for payload in payloads) == dict.fromkeys(range(1, 9), 2)
+    several = file_payloads([[npy("3.npy", (5, 64))]], [PIXELS], rows=rows, seed=1)
+    assert [payload.rows for payload in several] == [5]
+
+
+def test_counted_requests_have_the_rows_of_their_files() -> None:
+    run = bench_run(rows=8)
+    counts = Folded()
+    counts.add(run.columns)
+    to = target.parse("http://host", api="kserve", transport=None, encoding=None, model="m")
+    payload = PayloadSettings(samples=((("", "x.npy"),),))
+    measurement = Measurement(target=to, scenario=Scenario(), payload=payload)
+    assert measurement._rows(run) == "8"
+    assert measurement._rows(replace(run, columns=Columns.of([]), folded=counts)) == "8"
+
+
+def test_each_number_of_rows_of_large_inputs_is_as_frequent() -> None:
+    large = ModelInput("x", "UINT8", (-1, 2_500_000))
+    payloads = random_payloads([large], rows=Rows.parse("1..8"), shapes={}, seed=1)
+    assert Counter(payload.rows for payload in payloads) == dict.fromkeys(range(1, 9), 1)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
+from pathlib import Path
+
+import pytest
 
 from halcyon_measure.sampling import local_process
 from halcyon_measure.sampling.local_process import LocalServer
@@ -48,3 +51,18 @@ def test_a_sample_has_cpu_time_and_memory() -> None:
 
 def test_an_ended_process_has_no_sample() -> None:
     assert LocalServer(2**22 + 1).sample(0.0) is None
+
+
+def test_sample_without_scheduler_statistics_has_the_other_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = tmp_path / str(os.getpid())
+    process.mkdir()
+    for name in ("stat", "statm"):
+        (process / name).write_text(Path(f"/proc/{os.getpid()}/{name}").read_text())
+    monkeypatch.setattr(local_process, "_PROC", tmp_path)
+    sample = LocalServer(os.getpid()).sample(0.0)
+    assert sample is not None
+    assert sample.cpu_s is not None
+    assert sample.memory is not None
+    assert sample.core_wait_s is None

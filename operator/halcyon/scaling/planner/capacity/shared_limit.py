@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 
-from halcyon.scaling.figures import figure
 from halcyon.scaling.frozen import immutable
 
 _MARGINAL = 0.4
@@ -45,7 +44,7 @@ class SharedLimit:
     def describe(self) -> str:
         """Return the comparison by which the limit was found, as a sentence with numbers."""
         return (
-            f"{self.pods} full pods answered {figure(self.rps)} req/s together, about as much as {self.replicas - 1} of their "
+            f"{self.pods} full pods answered {self.rps:.3g} req/s together, about as much as {self.replicas - 1} of their "
             "own: they share a limit, so more replicas would answer no more"
         )
 

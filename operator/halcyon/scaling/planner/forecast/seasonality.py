@@ -14,7 +14,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from halcyon.scaling.figures import figure
 from halcyon.scaling.frozen import immutable
 from halcyon.scaling.planner.forecast.season_models import (
     AHEAD,
@@ -64,8 +63,8 @@ class Forecast:
         For example: `412 req/s expected by the day (off by 12 on average; "as it is now" is off by 31)`.
         """
         return (
-            f"{figure(self.rate, 4)} req/s expected by the {'week' if self.source == 'week' else 'day'} "
-            f'(off by {figure(self.error, 2)} on average; "as it is now" is off by {figure(self.unseasonal_error, 2)})'
+            f"{self.rate:.4g} req/s expected by the {'week' if self.source == 'week' else 'day'} "
+            f'(off by {self.error:.2g} on average; "as it is now" is off by {self.unseasonal_error:.2g})'
         )
 
 

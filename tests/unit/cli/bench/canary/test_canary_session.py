@@ -247,3 +247,19 @@ def test_model_in_a_rollout_is_refused_before_any_write() -> None:
     with pytest.raises(InputError, match=r"can't start a canary: m has a rollout \(Progressing\)"):
         run(cluster)
     assert cluster.writes == []
+
+
+def test_undo_whose_response_was_lost_has_undone_the_canary(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = ScriptedCluster(canary(), WORSE)
+    write = cluster.change_version
+
+    def lost(*args: Any) -> Any:
+        stored = write(*args)
+        if len(cluster.writes) == 2:
+            raise ClusterError("timed out")
+        return stored
+
+    monkeypatch.setattr(cluster, "change_version", lost)
+    outcome = run(cluster)
+    assert (outcome.end, outcome.revision, len(cluster.writes)) == ("undone", "m-2", 2)
+    assert "p95 9 s; the previous settings serve all requests" in outcome.why

@@ -12,7 +12,7 @@ import pytest
 
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Kind
-from halcyon_cli.bench.cold_start import start_watch
+from halcyon_cli.bench.cold_start import start_readings, start_watch
 from halcyon_cli.errors import ClusterError
 
 STARTED: dict[str, Any] = {"reason": "Started", "regarding": {"uid": "1", "fieldPath": "spec.containers{triton}"}}
@@ -122,3 +122,17 @@ def test_pods_that_may_not_be_listed_are_an_error() -> None:
 
     with pytest.raises(ClusterError, match="forbidden"):
         watched(Closed([]))
+
+
+def test_list_that_fails_for_a_moment_ends_no_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Away(Cluster):
+        def listing(self, kind: Kind, *, selector: str = "", fields: str = "") -> tuple[list[Any], str]:
+            listed = super().listing(kind, selector=selector, fields=fields)
+            if self.lists.count(kind) == 2:
+                raise ClusterError("https://api can't be reached")
+            return listed
+
+    monkeypatch.setattr(start_readings, "_RETRY_S", 0.01)
+    cluster = Away([STARTED], may_watch=False)
+    assert watched(cluster).failure == ""
+    assert cluster.lists.count(kinds.POD) >= 3

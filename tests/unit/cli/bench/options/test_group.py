@@ -9,6 +9,7 @@ import click
 from halcyon_cli.bench.options.group import arguments, repeatable
 from halcyon_cli.bench.options.inputs import InputOptions, input_options
 from halcyon_cli.bench.options.load import LoadOptions, load_options
+from halcyon_cli.bench.options.sampling import sampling_options
 from halcyon_cli.bench.options.server import ServerOptions, server_options
 
 
@@ -48,3 +49,13 @@ def test_arguments_of_one_group_leave_out_the_others() -> None:
 def test_repeatable_arguments_have_the_seed_and_no_value_of_a_header() -> None:
     written = repeatable(command, *values("--header", "Authorization:Bearer x"))
     assert written == ("--header", "Authorization:REDACTED", "--seed", "1")
+
+
+def test_amounts_of_zero_are_arguments() -> None:
+    @click.command()
+    @sampling_options
+    def sampled(**groups: Any) -> Any:
+        return groups["sampling"]
+
+    sampling = sampled.main(["--carbon-intensity", "0", "--price-per-hour", "0"], standalone_mode=False)
+    assert arguments(sampled, sampling) == ["--carbon-intensity", "0.0", "--price-per-hour", "0.0"]

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from halcyon_cli.bench.options.answer import AnswerOptions
 from halcyon_cli.bench.options.inputs import InputOptions
 from halcyon_cli.bench.options.load import LoadOptions
 from halcyon_cli.bench.options.place import PlaceOptions
 from halcyon_cli.bench.options.server import ServerOptions
-from halcyon_cli.bench.place.bench_request import BenchRequest
+from halcyon_cli.bench.place.bench_request import BenchRequest, deadlines
 from halcyon_cli.errors import InputError
+from halcyon_measure.errors import SettingError
+
+REQUEST = BenchRequest(
+    name="digits", server=ServerOptions(), load=LoadOptions(), inputs=InputOptions(), place=PlaceOptions()
+)
 
 
 @pytest.mark.parametrize(
@@ -38,3 +45,16 @@ def test_shared_memory_needs_a_trial_pod() -> None:
     with pytest.raises(InputError, match="--shared-memory system needs client and server in one pod; add --trial"):
         request(PlaceOptions()).check()
     assert request(PlaceOptions(trial=True)).check().url("127.0.0.1") == "http://127.0.0.1:8000"
+
+
+def test_deadline_of_a_sweep_covers_its_points() -> None:
+    answer = AnswerOptions(sweep=("callers=" + ",".join(map(str, range(1, 401))),), yes=True)
+    load = LoadOptions(duration=60.0)
+    request = replace(REQUEST, load=load, answer=answer)
+    assert deadlines(request).run_s > 400 * 62.5
+    assert deadlines(replace(request, answer=AnswerOptions(sweep=("callers=1,2",)))).run_s > 4 * 3600
+
+
+def test_sweep_is_checked_before_anything_is_created() -> None:
+    with pytest.raises(SettingError, match="must be AXIS=VALUES"):
+        replace(REQUEST, answer=AnswerOptions(sweep=("rows",))).check()

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
-from halcyon_cli.bench.place.admission import PlannedPods, all_gpus, gpus, lacking_budget, lacking_quota
+import pytest
+
+from halcyon_cli.bench.place.admission import PlannedPods, all_gpus, check_free, gpus, lacking_budget, lacking_quota
+from halcyon_cli.bench.place.client_job import BENCH_LABEL
+from halcyon_cli.errors import InputError
+from halcyon_cli.kube.object_writer import ObjectWriter
 
 
 def pods(name: str, count: int, **limits: str) -> PlannedPods:
@@ -66,3 +71,22 @@ def test_gpu_budget_refuses_with_its_holders() -> None:
     assert message.startswith(
         "a copy needs 2 GPUs, and the site's GPU budget (chart value gpuBudget) is 7, of which models hold 6: team/b 4, team/a 2."
     )
+
+
+class _Jobs:
+    """A cluster with one Job, which has these labels."""
+
+    namespace = "team"
+
+    def __init__(self, labels: dict[str, str]) -> None:
+        self._labels = labels
+
+    def find(self, *_: object) -> dict[str, Any]:
+        return {"metadata": {"labels": self._labels, "creationTimestamp": "2026-11-30T10:00:00Z"}}
+
+
+def test_foreign_job_with_the_name_of_a_measurement_is_not_called_one() -> None:
+    with pytest.raises(InputError, match=r"Job digits-bench exists in namespace team, and isn't one of a measurement"):
+        check_free(cast(ObjectWriter, _Jobs({"app": "digits"})), "digits", copies=False)
+    with pytest.raises(InputError, match="digits is being measured since 2026-11-30"):
+        check_free(cast(ObjectWriter, _Jobs({BENCH_LABEL: "digits"})), "digits", copies=False)

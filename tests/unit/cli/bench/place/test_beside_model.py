@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, cast
 
 import pytest
 
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Kind
-from halcyon_cli.bench.place import client_job, log_result
+from halcyon_cli.bench.place import beside_model, client_job, copied_model, log_result, placed_document
 from halcyon_cli.bench.place.beside_model import BesideModel, Deadlines
 from halcyon_cli.bench.place.client_job import JOB
 from halcyon_cli.bench.place.job_lease import PlaceError
 from halcyon_cli.bench.place.log_result import DOCUMENT
 from halcyon_cli.errors import ClusterError
+from halcyon_cli.kube.object_writer import ObjectWriter
+from tests.bench_documents import bench_document
+from tests.unit.cli.bench.place.served_models import served
 from tests.unit.cli.bench.place.test_client_job import SETTINGS
 
 Json = Mapping[str, Any]
@@ -154,3 +157,51 @@ def test_client_without_a_node_is_explained() -> None:
         f"the client's pod has not started within 0 s: {why}; it requests 1 CPU and 1Gi of memory; "
         "see kubectl describe job digits-bench -n team"
     )
+
+
+class Interrupted(Client):
+    """A cluster in which Ctrl-C ends a measurement, and the connection to the client's log breaks after the result."""
+
+    def find(self, kind: Kind, name: str) -> Json | None:
+        if kind == kinds.POD:
+            raise KeyboardInterrupt
+        return super().find(kind, name)
+
+    def follow_log(self, *_: object) -> Iterator[str]:
+        yield from log_result.lines(DOCUMENT, b"{}")
+        raise ClusterError("https://api can't be reached")
+
+
+def test_interrupted_measurement_keeps_the_result_before_the_connection_broke(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beside_model, "_POLL_S", 0.01)
+    settings = replace(SETTINGS, files={}, measured="digits")
+    beside = BesideModel(Interrupted(), settings, None, Deadlines(start_s=30, run_s=30), lambda _: None)  # type: ignore[arg-type]
+    with beside:
+        assert beside.run(network_policy=False).document == b"{}"
+
+
+class Growing(Client):
+    """A cluster whose autoscaler adds a pod to the served model during its measurement."""
+
+    def items(self, _: Kind, *, selector: str = "") -> list[Json]:
+        is_client = "controller-uid" in selector
+        count = 1 if is_client or "log" not in self.requests else 2
+        ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+        names = ["client"] if is_client else [f"server-{number}" for number in range(count)]
+        return [{"metadata": {"name": name}, "spec": {"nodeName": "n1"}, "status": ready} for name in names]
+
+
+def test_replicas_of_a_served_model_are_those_before_its_load() -> None:
+    settings = replace(SETTINGS, files={}, measured="digits")
+    beside = BesideModel(Growing(), settings, None, Deadlines(start_s=30, run_s=30), lambda _: None)  # type: ignore[arg-type]
+    with beside:
+        result = beside.run(network_policy=False)
+    assert (result.ready, len(result.servers)) == (1, 2)
+    result = replace(result, document=bench_document().model_dump_json().encode())
+    cluster, measured = cast(ObjectWriter, Growing()), copied_model.copied(served("digits"), [])
+    for kind, replicas in (("live", 1), ("copy", 2)):
+        document = placed_document.placed(
+            cluster, result, measured, name="digits", arguments=(), kind=cast(Literal["copy", "live"], kind)
+        )
+        assert document.place is not None
+        assert document.place.replicas == replicas

@@ -111,3 +111,9 @@ def test_too_many_bytes_name_the_limit_and_the_volume(tmp_path: Path) -> None:
     (tmp_path / "x.npy").write_bytes(b"\0" * (701 * 1024))
     with pytest.raises(InputError, match=r"700 KiB fit.*--volume CLAIM --input /data/FILE"):
         client_job.packed(LoadOptions(), InputOptions(inputs=(f"{tmp_path}/x.npy",)))
+
+
+def test_empty_folder_of_inputs_is_refused(tmp_path: Path) -> None:
+    (tmp_path / ".hidden").write_bytes(b"1")
+    with pytest.raises(InputError, match="an empty folder; it needs files"):
+        client_job.packed(LoadOptions(), InputOptions(inputs=(f"x={tmp_path}",)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -196,3 +197,20 @@ def test_a_given_load_teaches_nothing(load: LoadOptions) -> None:
 def test_a_url_teaches_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--url", "http://localhost:8000", "--model", "m", "--teach"]) == 2
     assert "halcyon bench digits --teach" in capsys.readouterr().err
+
+
+def test_foreign_config_map_with_the_name_of_a_capacity_stays() -> None:
+    taught = teach.measured(measured(batches({1: 86, 8: 128}), saturation=60, single_ms=88))
+    writes: list[Any] = []
+    foreign: dict[str, Any] = {"metadata": {"resourceVersion": "7"}, "data": {"limits.yaml": "a"}}
+    cluster: Any = SimpleNamespace(
+        namespace="team", find=lambda *_: foreign, create=lambda _, body, verb: writes.append((body, verb)) or body
+    )
+    with pytest.raises(
+        InputError, match="ConfigMap digits-capacity exists in namespace team, and has no measured capacity"
+    ):
+        teach.write(cluster, MODEL, taught)
+    assert writes == []
+    foreign["data"] = {"capacity.json": "{}"}
+    teach.write(cluster, MODEL, taught)
+    assert [verb for _, verb in writes] == ["update"]

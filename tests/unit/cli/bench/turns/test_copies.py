@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -132,3 +133,11 @@ def test_sides_survive_their_option() -> None:
     assert (read.name, list(read.metrics_urls), read.price_per_hour) == ("a", ["http://x"], 1.5)
     assert "\n" not in original.to_json()
     assert json.loads(original.to_json())["has_keys"] is False
+
+
+def test_deadline_of_rounds_covers_their_trace(tmp_path: Path) -> None:
+    trace = tmp_path / "t.csv"
+    trace.write_text("t_s\n0\n600\n")
+    request = side("a", answer=AnswerOptions(against="b", rounds=6)).request
+    traced = replace(request, load=LoadOptions(trace=trace))
+    assert copies._limits([traced, traced]).run_s > 2 * 6 * 600

@@ -39,7 +39,10 @@ def test_unmeasured_parts_share_the_line_of_their_reason() -> None:
 
 def test_parts_that_do_not_add_up_have_the_reason() -> None:
     lines = section_text.phases(section(part("model", 90.0), reason="the counters include other requests"))
-    assert lines[-2:] == ["latency       20.00  on average; NOT the sum", "the counters include other requests"]
+    assert lines[-2:] == [
+        "latency       20.00  on average; the parts do NOT add up",
+        "the counters include other requests",
+    ]
 
 
 def test_starts_have_a_line_with_their_parts() -> None:
