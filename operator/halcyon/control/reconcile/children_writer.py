@@ -131,9 +131,9 @@ class ChildrenWriter:
                 await self.client.delete(kind, scope.key.namespace, name, seen=scope.children[kind, name])
             except errors.Refused as error:
                 rejections.append(str(error))
-        for _, error in failures:
-            if not isinstance(error, _REJECTED):
-                raise error
+        for _, failure in failures:
+            if not isinstance(failure, _REJECTED):
+                raise failure
         return "; ".join(rejections)
 
     async def _wave(
