@@ -13,6 +13,7 @@ import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from halcyon.scaling.planner.outputs import Plan, PlannerMemory
 from halcyon.scaling.planner.plan import plan
 from halcyon.scaling.planner.reading import OpenWindow
 from halcyon.scaling.planner.serialization import packed, unpacked
+from halcyon.scaling.policy.limits import bounded
 from halcyon.scaling.schedules import InForce, in_force, problems
 from halcyon_cli import input_files
 from halcyon_cli.arguments.options import (
@@ -222,7 +224,8 @@ def _decisions(
             raise InputError(
                 f"--min {planner_objectives.low} is above spec.scaling.maxReplicas, which is {planner_objectives.high}; for example --min 0"
             )
-        decision = plan(recorded.now, planner_objectives, recorded.reading, memory)
+        replan = partial(plan, recorded.now, reading=recorded.reading, memory=memory)
+        decision = bounded(replan(planner_objectives), planner_objectives, replan)
         memory = decision.memory
         decisions.append(_TimedDecision(recorded.now, decision, open_windows))
     return decisions, memory

@@ -98,7 +98,7 @@ def report(resource: Mapping[str, Any], now: datetime, capacity: Sequence[FreeCa
     replicas = _number(spec.get("replicas"), 1)
     if limits is not None:
         # Same as in the operator: replicas outside the limits never take effect.
-        replicas = min(max(replicas, limits.min_replicas), limits.max_replicas)
+        replicas = min(max(replicas, _least(scaling_spec, limits)), limits.max_replicas)
     conditions = {str(c.get("type")): c for c in fields.mappings(status.get("conditions"))}
     if limits is None and conditions.get("AutoscalerConflict", {}).get("status") == "True":
         # An HPA on the Deployment bypasses spec.replicas, so the number of pods shows its decision.
@@ -205,6 +205,12 @@ def _bounds(name: str, spec: Mapping[str, Any], now: datetime) -> ReplicaBounds:
     return ReplicaBounds(
         min(lower, upper), upper, low, high, *_windows(parsed, schedule_state), schedule_state.conflict
     )
+
+
+def _least(scaling_spec: Mapping[str, Any], limits: ReplicaBounds) -> int:
+    """Return the minimum replicas at any time. A lower maximum of a schedule wins over minReplicas."""
+    schedules = fields.mappings(scaling_spec.get("schedules")) if scaling_spec.get("policy") != "Rules" else ()
+    return min([limits.min_replicas, *(_number(s.get("maxReplicas"), limits.min_replicas) for s in schedules)])
 
 
 def _windows(spec: Spec, schedule_state: InForce) -> tuple[tuple[ShownWindow, ...], ShownWindow | None]:

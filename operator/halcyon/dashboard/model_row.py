@@ -138,7 +138,10 @@ def replicas_in_force(model: Object) -> int:
     count, scaling = int(spec.get("replicas", 1)), spec.get("scaling") or {}
     if not scaling or any((c["type"], c["status"]) == ("Accepted", "False") for c in conditions):
         return count
-    return int(min(max(count, scaling.get("minReplicas", 1)), scaling.get("maxReplicas", count)))
+    # A lower maximum of a schedule wins over minReplicas (`defaults.least_replicas`).
+    schedules = (scaling.get("schedules") or ()) if scaling.get("policy") != "Rules" else ()
+    low = min([scaling.get("minReplicas", 1), *(s["maxReplicas"] for s in schedules if s.get("maxReplicas"))])
+    return int(min(max(count, low), scaling.get("maxReplicas", count)))
 
 
 def latency_target_ms(model: Object) -> float | None:

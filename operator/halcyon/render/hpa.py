@@ -39,7 +39,7 @@ def hpa(subject: Subject, spec: Spec, *, tolerance: bool, hold: bool = False) ->
     result["spec"] = {
         "scaleTargetRef": {"apiVersion": API_VERSION, "kind": KIND, "name": subject.name},
         # An HPA does not scale to 0, and is inactive while replicas are 0. The operator scales to and from 0.
-        "minReplicas": max(spec.scaling.min_replicas, 1),
+        "minReplicas": max(defaults.least_replicas(spec, spec.scaling), 1),
         "maxReplicas": spec.scaling.max_replicas,
     }
     if defaults.policy(spec) == "Planner":

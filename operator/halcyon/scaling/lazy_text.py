@@ -5,9 +5,17 @@ Thousands of decisions per second each create a sentence, but few of these sente
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 from typing_extensions import override
 
 from halcyon.scaling.frozen import immutable
+
+
+def plain(value: float, digits: int = 4) -> str:
+    """Return a number with `digits` significant digits and no exponent, for example `20000` in place of `2e+04`."""
+    text = f"{value:.{digits}g}"
+    return f"{Decimal(text):f}" if "e" in text else text
 
 
 @immutable(frozen=True, slots=True)

@@ -192,7 +192,7 @@ SITUATIONS: dict[str, Callable[[], Situation]] = {
             parts=(),
             limited_by=("unknown",),
             unknown=_SILENT,
-            signals=(Signal("requestRate", 412.4, at=AT - 14), Signal("queueDepth", missing=_SILENT)),
+            signals=(Signal("requestRate", missing=_SILENT), Signal("queueDepth", missing=_SILENT)),
         ),
         refused="PATCH Deployment team/digits-a: exceeded quota: gpus, requested: nvidia.com/gpu=1, used: 5, limited: 5",
     ),

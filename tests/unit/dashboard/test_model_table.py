@@ -118,6 +118,7 @@ def test_a_row_shows_what_the_object_has() -> None:
         ((READY,), {"replicas": 9}, 9),
         ((READY,), {"scaling": {"minReplicas": 2, "maxReplicas": 4, "mode": "Paused"}}, 2),
         ((READY,), {"replicas": 9, "scaling": {"maxReplicas": 4}}, 4),
+        ((READY,), {"scaling": {"minReplicas": 3, "maxReplicas": 4, "schedules": [{}, {"maxReplicas": 2}]}}, 2),
         ((READY,), {"replicas": 0, "scaling": {"minReplicas": 0, "maxReplicas": 4}}, 0),
         ((READY, condition("Accepted", "False")), {"replicas": 9, "scaling": {"maxReplicas": 4}}, 9),
     ],

@@ -603,6 +603,13 @@ def test_an_hpa_by_rules_stands_still_if_the_mode_requires_it(mode: str) -> None
     }  # fmt: skip
 
 
+def test_an_hpa_lets_a_schedule_go_below_the_minimum() -> None:
+    night = {"name": "night", "start": "0 22 * * *", "duration": "8h", "maxReplicas": 2}
+    scaling = {"minReplicas": 4, "maxReplicas": 8, "schedules": [night]}
+
+    assert render_hpa.hpa(SUBJECT, spec_of(scaling=scaling), tolerance=True)["spec"]["minReplicas"] == 2
+
+
 def test_an_hpa_is_not_rendered_without_scaling() -> None:
     with pytest.raises(ValueError, match="without scaling"):
         render_hpa.hpa(SUBJECT, MINIMAL, tolerance=True)

@@ -228,7 +228,13 @@ def bounded_replicas(spec: Spec) -> int:
     """Return the current number of replicas: spec.replicas, within the limits of `scaling` if it is set."""
     if spec.scaling is None:
         return spec.replicas
-    return min(max(spec.replicas, spec.scaling.min_replicas), spec.scaling.max_replicas)
+    return min(max(spec.replicas, least_replicas(spec, spec.scaling)), spec.scaling.max_replicas)
+
+
+def least_replicas(spec: Spec, scaling: Scaling) -> int:
+    """Return the minimum replicas at any time: minReplicas, or the lower maxReplicas of a schedule, which wins over it."""
+    schedules = (scaling.schedules or ()) if policy(spec) == "Planner" else ()
+    return min([scaling.min_replicas, *(s.max_replicas for s in schedules if s.max_replicas is not None)])
 
 
 def most_replicas(spec: Spec) -> int:

@@ -9,7 +9,7 @@ Out of scope: when decisions are made and carried out (`loop`), and the algorith
 # Planner    any        no                 the HPA's rules, because the capacity of a replica isn't known yet
 # Planner    any        partly unknown     the HPA's rules, upwards only, `PARTIAL_AFTER_S` after a balancer's last report
 # Rules      Direct     -                  the HPA's rules
-# Rules      HPA        -                  the HPA itself, outside this module
+# Rules      HPA        -                  the HPA itself, outside this module; the HPA's rules if the mode isn't Active
 
 from __future__ import annotations
 
@@ -30,18 +30,17 @@ from halcyon.kube.kinds import Key
 from halcyon.scaling.hpa import algorithm
 from halcyon.scaling.hpa.behavior import HpaMemory, carried_out
 from halcyon.scaling.observations import Missing
-from halcyon.scaling.planner.capacity_source import CapacitySource, source
 from halcyon.scaling.planner.clock_shift import shifted
 from halcyon.scaling.planner.forecast.season_models import DAY
 from halcyon.scaling.planner.forecast.seasonality import History
 from halcyon.scaling.planner.objectives import Serving, largest, objectives, schedules, windows
-from halcyon.scaling.planner.outputs import Plan, PlannerMemory
+from halcyon.scaling.planner.outputs import PlannerMemory
 from halcyon.scaling.planner.plan import bounds, plan, replica_of
-from halcyon.scaling.planner.reading import Objectives, Reading
+from halcyon.scaling.planner.reading import Objectives
 from halcyon.scaling.planner.whatif import Known
 from halcyon.scaling.policy import decision as decisions
 from halcyon.scaling.policy.decision import Decision, Signal
-from halcyon.scaling.policy.limits import bounded
+from halcyon.scaling.policy.limits import bounded, with_bound_reasons
 from halcyon.scaling.schedules import InForce, in_force
 from halcyon.signals.clock import WallClock
 
@@ -156,8 +155,9 @@ class Decider:
         if defaults.policy(spec) == "Planner":
             return self._by_planner(key, model, spec, now)
         self._keep_memory(key, model)
-        is_direct = actuator is Actuator.DIRECT
-        return self._by_rules(key, model, spec, now) if is_direct else self._by_hpa(key, spec, now)
+        # In another mode than Active, the model's HPA computes nothing, because it is shut.
+        is_hpa = actuator is not Actuator.DIRECT and spec.scaling is not None and spec.scaling.mode == "Active"
+        return self._by_hpa(key, spec, now) if is_hpa else self._by_rules(key, model, spec, now)
 
     def not_written(self, key: Key) -> None:
         """Invalidate the last decision by the HPA's rules, because its replicas could not be written."""
@@ -244,17 +244,20 @@ class Decider:
                 model.memory = planned.memory.with_changes(hold=hold)
             return replace(decision, next_decision_at=planned.next_decision_at)
         if (increase := self._by_known_load(key, model, spec, now, planner_input)) is not None:
-            return replace(increase, capacity=_capacity(model.memory, aims, reading))
-        rate = _rate_signal(reading, planned)
+            return replace(increase, capacity=decisions.capacity_of(model.memory, aims, reading.rows_per_request))
+        rate = decisions.rate_signal(planned, reading.at, "; ".join(result.unknown) if reading.arrived is None else "")
         planned = bounded(planned, aims, lambda others: plan(at, others, reading, before))
-        capacity = _capacity(planned.memory, aims, reading)
+        capacity = decisions.capacity_of(planned.memory, aims, reading.rows_per_request)
         decision = decisions.of_plan(planned, at=at, signals=(rate, *planner_input.signals), capacity=capacity)
         if decision.unknown and result.unknown:
             # The planner's reason is only that data is missing; the reading has the agents that didn't report.
             why = "; ".join(result.unknown)
-            text = f"{decisions.counted(planned.count)}: {why}; the last valid number of replicas is kept"
+            texts = (why, "the last valid number of replicas is kept", *(limit.why for limit in planned.limits[1:]))
+            text = f"{decisions.counted(planned.count)}: {'; '.join(texts)}"
             decision = replace(decision, unknown=why, text=text)
-        return decision
+        # The limits of the spec and of schedules apply without signals too, so replicas outside them are changed.
+        is_outside = decision.unknown and planned.count != planned.current
+        return replace(decision, unknown="") if is_outside else decision
 
     def _by_known_load(self, key: Key, model: _Model, spec: Spec, now: float, values: PlannerInput) -> Decision | None:
         """Return a decision that adds replicas for the load of the balancers that report, while another is silent.
@@ -275,10 +278,10 @@ class Decider:
             zero = memory.zero.started(at, first)
             model.memory = memory.with_changes(hold=memory.hold.at_least(at, first), zero=zero)
             return decisions.of_held(first, result.held, at=at, signals=values.signals, why=why)
-        # Without a replica, the rules would start one without a request.
-        if now - model.partial_since < PARTIAL_AFTER_S or not 0 < current < high:
+        # Without a replica, the rules would start one without a request. Below the minimum, the planner's limit decides.
+        if now - model.partial_since < PARTIAL_AFTER_S or not max(low, 1) <= current < high:
             return None
-        decision = self._by_rules(key, model, spec, now, (max(low, current), high))
+        decision = self._by_rules(key, model, spec, now, (current, high))
         if decision.unknown or decision.desired is None or decision.desired <= current:
             return None
         hold = replace(model.memory.hold, needs=((decision.at, decision.desired),), held=decision.desired)
@@ -316,9 +319,10 @@ class Decider:
         memory = HpaMemory() if last is None else last.resumed(current, behavior)
         low, aims = max(low, 1) if is_planner else low, defaults.targets(spec)
         proposal = algorithm.desired(now, current, reading, aims, behavior, low=low, high=high, memory=memory)
-        decision = decisions.of_rules(
-            proposal.count, proposal.reasons, proposal.describe(), at=at, policy=policy, signals=signals
-        )
+        text = proposal.describe()
+        if is_planner and model.objectives is not None:
+            text = with_bound_reasons(text, proposal.reasons.limits, model.objectives.aims)
+        decision = decisions.of_rules(proposal.count, proposal.reasons, text, at=at, policy=policy, signals=signals)
         model.rules_decision = _RulesDecision(now, decision, proposal.unwritten)
         return decision
 
@@ -380,21 +384,5 @@ def _aims(
     return aims
 
 
-def _capacity(memory: PlannerMemory, aims: Objectives, reading: Reading) -> CapacitySource:
-    """Return the capacity of a replica that the planner uses, and its source."""
-    capacity = memory.capacity
-    replica = None if capacity.line is None else replica_of(aims, capacity.line, reading.rows_per_request)
-    has_traffic = memory.arrivals.last_at is not None
-    return source(memory.evidence, replica, capacity=capacity, objectives=aims, has_traffic=has_traffic)
-
-
 def _unchanged_text(current: int, why: str) -> str:
     return f"{decisions.counted(current)}: {why}; the replicas stay as they are"
-
-
-def _rate_signal(reading: Reading, planned: Plan) -> Signal:
-    rate = planned.memory.arrivals.rate()
-    if rate is None:
-        return Signal("requestRate", missing="it is unknown until the second reading")
-    # The first part is the one for the request rate.
-    return Signal("requestRate", rate, None, planned.parts[0].replicas if planned.parts else None, reading.at)

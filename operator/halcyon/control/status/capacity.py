@@ -5,7 +5,6 @@ Out of scope: how the planner learns a capacity (`scaling.planner`), and measure
 
 from __future__ import annotations
 
-from decimal import Decimal
 from typing import Any
 
 from halcyon.api.conditions import Condition, Reason, Type
@@ -15,6 +14,7 @@ from halcyon.control.desired.plan import ReconcilePlan
 from halcyon.control.objects.actuator import Actuator
 from halcyon.control.state.scope import Measured, Scope
 from halcyon.control.status.scaling import previous_condition, published_decision
+from halcyon.scaling.lazy_text import plain
 from halcyon.scaling.planner import capacity_source
 from halcyon.scaling.planner.answer_evidence import MEASURED
 from halcyon.scaling.planner.capacity_source import CapacitySource
@@ -112,4 +112,4 @@ def _line(instances: int, constant_ms: float, per_row_ms: float, largest: int) -
 
 
 def _rounded(value: float) -> str:
-    return f"{Decimal(f'{value:.3g}'):f}" if value < 999.5 else f"{value:.0f}"  # without an exponent
+    return plain(value, 3) if value < 999.5 else f"{value:.0f}"

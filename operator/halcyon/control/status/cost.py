@@ -6,10 +6,10 @@ Out of scope: how GPU time is counted (`halcyon.scaling.gpu_cost`), and when a n
 
 from __future__ import annotations
 
-from decimal import Decimal
 from typing import Any
 
 from halcyon.control.state.scope import Scope
+from halcyon.scaling.lazy_text import plain
 
 
 def make(scope: Scope) -> dict[str, Any] | None:
@@ -23,7 +23,7 @@ def make(scope: Scope) -> dict[str, Any] | None:
     if cost.per_hour is not None:
         fields["perHour"] = f"{cost.per_hour:.2f}"
     if cost.per_thousand is not None:
-        fields["perThousandInferences"] = f"{Decimal(f'{cost.per_thousand:.2g}'):f}"  # without an exponent
+        fields["perThousandInferences"] = plain(cost.per_thousand, 2)
     if costs.currency and "perHour" in fields:
         fields["currency"] = costs.currency
     for name in ("saving", "starting", "busy", "idle"):

@@ -20,6 +20,7 @@ from halcyon.control.objects.actuator import Actuator
 from halcyon.control.state.ownership import child_condition, own
 from halcyon.control.state.scope import Scope
 from halcyon.kube import kinds
+from halcyon.scaling.lazy_text import plain
 from halcyon.scaling.policy.decision import Change, Decision, Signal, counted
 
 _LONG = 1024
@@ -242,9 +243,11 @@ def _hpa_decision(scope: Scope, decision: Decision | None) -> dict[str, Any]:
 def _signal(signal: Signal) -> dict[str, Any]:
     fields: dict[str, Any] = {"name": signal.name, "source": signal.source}
     if signal.target is not None:
-        fields["target"] = f"{signal.target:g}"
+        fields["target"] = plain(signal.target, 15)
     if signal.value is not None:
         fields["value"] = f"{signal.value:.1f}" if signal.value < 100 else f"{signal.value:.0f}"
+        if signal.name == "requestRate" and 0 < signal.value < 0.1:
+            fields["value"] = plain(signal.value, 2)
     if signal.proposal is not None:
         fields["proposal"] = signal.proposal
     if signal.missing:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
+from halcyon.scaling.lazy_text import plain
+
 M = TypeVar("M")
 
 LimitKind = Literal["min", "max", "stabilisation", "pace", "unknown", "off"]
@@ -40,7 +42,7 @@ class SignalProposal:
         """Describe the proposal as a phrase, for example `queueDepth 78 at 16 per replica needs 5`."""
         if self.value is None:
             return f"{self.name} is unknown ({self.missing})"
-        text = f"{self.name} {self.value:.4g} at {self.target:g} per replica"
+        text = f"{self.name} {plain(self.value)} at {plain(self.target, 15)} per replica"
         return f"{text} is close enough to {self.proposal}" if self.tolerated else f"{text} needs {self.proposal}"
 
 

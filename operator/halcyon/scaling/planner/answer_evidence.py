@@ -32,6 +32,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from halcyon.scaling.frozen import immutable
+from halcyon.scaling.lazy_text import plain
 from halcyon.scaling.planner.capacity import batch_time_check
 from halcyon.scaling.planner.capacity.answer_samples import (
     ANSWERED,
@@ -214,10 +215,10 @@ class AnswerEvidence:
             return f"{count} {time}, {measured}" if self.is_unseen else f"{count}, {measured}, {time} in the pods"
         line = "Triton reports no batch times"
         if self.line_rps is not None:
-            line = f"Triton's batch times promise {self.line_rps:.4g} req/s per replica"
+            line = f"Triton's batch times promise {plain(self.line_rps)} req/s per replica"
         facts = [f"requests take {self.seconds:.3g} s in a pod"] if self.seconds > 0 else []
         if self.rps is not None:
-            facts.append(f"a full pod answers {self.rps:.3g} req/s with {self.at_once:.0f} at once")
+            facts.append(f"a full pod answers {plain(self.rps, 3)} req/s with {self.at_once:.0f} at once")
         text = f"{line}, but {', and '.join(facts)}" if facts else line
         return text if self.rps is not None else f"{text}; no pod has been full yet, so replicas are kept"
 

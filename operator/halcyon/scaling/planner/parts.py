@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing_extensions import override
 
 from halcyon.scaling.frozen import immutable
+from halcyon.scaling.lazy_text import plain
 from halcyon.scaling.planner.capacity.backlog import drain
 from halcyon.scaling.planner.capacity.queueing import Replica, rate_within, replicas_within
 from halcyon.scaling.planner.forecast.recurring_spikes import expected, since_end
@@ -147,7 +148,7 @@ class _RateReason:
         """
         need = self.need
         each = sustained_rps(self.objectives, self.replica, dispersion=self.dispersion, replicas=need)
-        return f"{self.rate:.4g} req/s with {100 * self.headroom:.0f} % headroom at {each:.4g} per replica needs {need}"
+        return f"{plain(self.rate)} req/s with {100 * self.headroom:.0f} % headroom at {plain(each)} per replica needs {need}"
 
 
 def load_parts(at: Situation) -> tuple[PlanPart, ...]:
@@ -161,7 +162,7 @@ def load_parts(at: Situation) -> tuple[PlanPart, ...]:
     parts = [PlanPart("rate", need, reason)]
     if at.rising is not None and at.rising > at.rate:
         more = at.size(at.with_headroom(at.rising))
-        parts.append(PlanPart("trend", more, f"rising to {at.rising:.4g} req/s in {at.start_s:.0f} s needs {more}"))
+        parts.append(PlanPart("trend", more, f"rising to {plain(at.rising)} req/s in {at.start_s:.0f} s needs {more}"))
     gpu, target = at.reading.gpu, objectives.gpu_utilization
     if target and gpu is not None and 0 <= gpu < math.inf:
         more = min(math.ceil(gpu / target - 1e-9), at.max_replicas)
@@ -173,7 +174,7 @@ def load_parts(at: Situation) -> tuple[PlanPart, ...]:
     most = objectives.concurrency
     if most and held is not None and 0 <= held < math.inf:
         more = min(math.ceil(held / most - 1e-9), at.max_replicas)
-        parts.append(PlanPart("concurrency", more, f"{held:.4g} in progress at {most:g} per replica needs {more}"))
+        parts.append(PlanPart("concurrency", more, f"{plain(held)} in progress at {most:g} per replica needs {more}"))
     if objectives.metric:
         parts.append(_metric_part(at, objectives.metric))
     if objectives.queue_depth and at.rate > 0:
@@ -207,7 +208,9 @@ def _metric_part(at: Situation, target: float) -> PlanPart:
             "metric", _floor(at), "the result of the site's query is missing, so the replicas are not lowered"
         )
     need = min(math.ceil(result / target - 1e-9), at.max_replicas)
-    return PlanPart("metric", need, f"the site's query is {result:.4g}, and at {target:g} per replica needs {need}")
+    return PlanPart(
+        "metric", need, f"the site's query is {plain(result)}, and at {plain(target, 15)} per replica needs {need}"
+    )
 
 
 def replicas_for_depth(rate: float, depth: float, replica: Replica, *, dispersion: float, least: int, most: int) -> int:
@@ -320,7 +323,7 @@ def backlog(at: Situation, held: int) -> PlanPart | None:
     subject = f"{waiting:.0f} waiting to drain in {drain_s:.3g} s needs"
     if waiting < 0.5:
         # Nothing waits yet, but the ready pods can't keep up: at zero, any request is too many.
-        subject = f"{rate:.3g} req/s for {staying} ready needs"
+        subject = f"{plain(rate, 3)} req/s for {staying} ready needs"
     elif plan.new < plan.quickest:
         more = plan.quickest - plan.new
         subject = f"{waiting:.0f} waiting would drain in {drain_s:.3g} s with {more} more, whose start costs more than it saves:"

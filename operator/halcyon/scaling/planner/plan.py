@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from halcyon.scaling.lazy_text import LazyText
+from halcyon.scaling.lazy_text import LazyText, plain
 from halcyon.scaling.planner.answer_evidence import AnswerEvidence
 from halcyon.scaling.planner.capacity import start_time
 from halcyon.scaling.planner.capacity.queueing import Replica, ServiceLine
@@ -226,12 +226,14 @@ def _hold_for_load(
     if (reason := extended_idle_reason(at.now, at.objectives, at.reading, memory.arrivals, memory.zero)) is not None:
         return held, winner, hold, (PlanLimit("hold", held, reason),)
     if low < held < winner.replicas:
-        seen = f"{at.rate * at.sure:.4g} of {at.rate:.4g} req/s are certain after {memory.arrivals.seen_s():.0f} s"
+        seen = (
+            f"{plain(at.rate * at.sure)} of {plain(at.rate)} req/s are certain after {memory.arrivals.seen_s():.0f} s"
+        )
         return held, winner, hold, (PlanLimit("learning", held, f"{held} for now, since {seen}"),)
     if held <= max(winner.replicas, low):
         return held, winner, hold, ()
     if held == need:
-        why = LazyText("{} are kept, since {:.4g} req/s may be underestimated by chance", (held, at.rate))
+        why = LazyText("{} are kept, since {} req/s may be underestimated by chance", (held, plain(at.rate)))
     else:
         span = hold.seconds(at.start_s, foreseen=foreseen, dispersion=spread.value)
         why = LazyText("{} were needed within the last {:.0f} s", (held, span))

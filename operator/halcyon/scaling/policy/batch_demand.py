@@ -22,6 +22,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from halcyon.scaling.frozen import immutable
+from halcyon.scaling.lazy_text import plain
 from halcyon.scaling.planner.outputs import PlanPart
 from halcyon.scaling.policy.decision import UNLIMITED, Decision, counted
 
@@ -104,7 +105,7 @@ def added(batches: Iterable[BatchDemand], supply: Supply, *, users: int, current
                 rate = len(wakers) * batch.rows_left / left_s
                 mean = each * serves_s / left_s  # an added replica processes no rows until it is ready
                 adds, keeps = (_extra(rate * factor, spare, mean) for factor in (MARGIN, KEPT_MARGIN))
-                reason = f"{_rows(batch)} until the deadline need {rate:.4g} rows/s, and users leave {spare:.4g}"
+                reason = f"{_rows(batch)} until the deadline need {plain(rate)} rows/s, and users leave {plain(spare)}"
             else:
                 adds, keeps = 0, have
                 reason = f"{_rows(batch)} are left, too late for another replica to reach the deadline"
@@ -112,7 +113,7 @@ def added(batches: Iterable[BatchDemand], supply: Supply, *, users: int, current
         elif most is not None:
             worth = batch.rows_left / (each * max(supply.start_s, _MIN_WORK_S))
             adds, keeps = int(worth), math.ceil(2 * worth)
-            reason = f"{_rows(batch)} are left, {each:.4g} rows/s for each replica, at most {most} added"
+            reason = f"{_rows(batch)} are left, {plain(each)} rows/s for each replica, at most {most} added"
         else:
             continue
         adds, keeps = (min(number, high if most is None else most) for number in (adds, keeps))
@@ -129,7 +130,7 @@ def with_batches(decision: Decision, batches: Iterable[BatchDemand], supply: Sup
     The decision is unchanged if there is nothing to add, another controller sets the replicas, or the users' load is
     unknown.
     """
-    if decision.desired is None or decision.unknown:
+    if decision.desired is None or decision.unknown or "unknown" in decision.limited_by:
         return decision
     users = decision.desired
     more = added(batches, supply, users=users, current=decision.current, high=high, now=decision.at)

@@ -7,6 +7,7 @@ a decision is made (`planner`, `hpa`), and how it is written to the status (`con
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Literal
@@ -14,8 +15,10 @@ from typing import Literal
 from halcyon.api.timestamps import epoch_seconds
 from halcyon.scaling.frozen import immutable
 from halcyon.scaling.hpa.recommendation import Reasons, SignalProposal
-from halcyon.scaling.planner.capacity_source import CapacitySource
-from halcyon.scaling.planner.outputs import Plan, PlanPart
+from halcyon.scaling.planner.capacity_source import CapacitySource, source
+from halcyon.scaling.planner.outputs import Plan, PlannerMemory, PlanPart
+from halcyon.scaling.planner.plan import replica_of
+from halcyon.scaling.planner.reading import Objectives
 
 PolicyName = Literal["Planner", "Rules"]
 ReplicaLimitName = Literal["quota", "budget", "site"]
@@ -30,6 +33,8 @@ _MIN_CHANGES = {"requestRate": 0.2, "queueDepth": 2.0, "concurrency": 2.0, "metr
 The relative minimum must be exceeded as well."""
 _MIN_RATE = 0.01
 """Minimum change of a replica's capacity, in requests per second, before the capacity is published again."""
+_NUMBER = re.compile(r"(?<![\w-])\d+(?:\.\d+)?(?![\w-])")
+"""Pattern of a number in a reason. Digits in the name of a pod are no number."""
 MIN_DECISION_INTERVAL_S = 0.9
 """Minimum seconds between two decisions for one model. Agents report once a second, and immediately if the load
 surges."""
@@ -132,9 +137,10 @@ class Change:
 def of_plan(plan: Plan, *, at: float, signals: tuple[Signal, ...], capacity: CapacitySource | None = None) -> Decision:
     """Build the decision from the plan that the planner has made."""
     proposals: dict[str, int] = {term.name: term.replicas for term in plan.parts}
+    queue = [proposals[name] for name in ("backlog", "queueDepth") if name in proposals]
     by_signal = {
         "requestRate": proposals.get("rate"),
-        "queueDepth": proposals.get("backlog", proposals.get("queueDepth")),
+        "queueDepth": max(queue, default=None),
         "concurrency": proposals.get("concurrency"),
         "metric": proposals.get("metric"),
         "gpuUtilization": proposals.get("gpuUtilization"),
@@ -162,6 +168,25 @@ def _with_proposal(signal: Signal, proposal: int | None) -> Signal:
     return Signal(
         signal.name, signal.value, signal.target, proposal, signal.at, signal.source, signal.missing, signal.shown
     )
+
+
+def capacity_of(memory: PlannerMemory, objectives: Objectives, rows: float) -> CapacitySource:
+    """Return the capacity of a replica that the planner uses now, and its source. `rows` is the mean number of rows per request."""
+    line, has_traffic = memory.capacity.line, memory.arrivals.last_at is not None
+    replica = None if line is None else replica_of(objectives, line, rows)
+    return source(memory.evidence, replica, capacity=memory.capacity, objectives=objectives, has_traffic=has_traffic)
+
+
+def rate_signal(plan: Plan, at: float | None, missing: str) -> Signal:
+    """Return the signal requestRate of a plan for a reading of the time `at`.
+
+    `missing` is the reason why the reading has no count of requests; empty if it has one.
+    """
+    rate = plan.memory.arrivals.rate()
+    if missing or rate is None:
+        return Signal("requestRate", missing=missing or "it is unknown until the second reading")
+    # The first part is the one for the request rate.
+    return Signal("requestRate", rate, None, plan.parts[0].replicas if plan.parts else None, at)
 
 
 def of_held(replicas: int, held: float, *, at: float, signals: tuple[Signal, ...], why: str) -> Decision:
@@ -206,6 +231,8 @@ def of_hpa(
     The decision contains the signals and their proposals, but no desired replicas.
     """
     proposals: dict[str, int | None] = {term.name: term.proposal for term in parts}
+    # Like the rules, an HPA uses the other signals if they propose no fewer replicas than there are.
+    holds = max([count for count in proposals.values() if count is not None], default=-1) < current
     return Decision(
         at=at,
         policy="Rules",
@@ -214,7 +241,7 @@ def of_hpa(
         text="; ".join(term.describe() for term in parts),
         parts=_parts(parts),
         signals=tuple(_with_proposal(signal, proposals.get(signal.name)) for signal in signals),
-        unknown="; ".join(f"{signal.name}: {signal.missing}" for signal in signals if signal.missing),
+        unknown="; ".join(f"{signal.name}: {signal.missing}" for signal in signals if signal.missing and holds),
         has_reports=has_reports,
     )
 
@@ -235,13 +262,7 @@ def limited(decision: Decision, limits: Iterable[ReplicaLimit]) -> Decision:
     lowest = min(limits, key=lambda limit: limit.replicas, default=None)
     if lowest is None or decision.desired is None or decision.desired <= lowest.replicas:
         return decision
-    return replace(
-        decision,
-        desired=lowest.replicas,
-        text=f"{counted(lowest.replicas)}, although {counted(decision.desired)} "
-        f"{'is' if decision.desired == 1 else 'are'} desired: {lowest.why}. " + decision.why.removesuffix(UNLIMITED),
-        limited_by=(*decision.limited_by, lowest.name),
-    )
+    return _set_by(decision, lowest)
 
 
 def held(decision: Decision, floor: int, why: str) -> Decision:
@@ -249,15 +270,15 @@ def held(decision: Decision, floor: int, why: str) -> Decision:
 
     The decision is unchanged if it already has at least `floor`, or if another controller sets the replicas.
     """
-    if decision.desired is None or decision.desired >= floor:
-        return decision
-    return replace(
-        decision,
-        desired=floor,
-        text=f"{counted(floor)}, although {counted(decision.desired)} "
-        f"{'is' if decision.desired == 1 else 'are'} desired: {why}. " + decision.why.removesuffix(UNLIMITED),
-        limited_by=(*decision.limited_by, "site"),
-    )
+    is_lower = decision.desired is not None and decision.desired < floor
+    return _set_by(decision, ReplicaLimit("site", floor, why)) if is_lower else decision
+
+
+def _set_by(decision: Decision, limit: ReplicaLimit) -> Decision:
+    """Return the decision with the replicas of a limit, and with the reason for it."""
+    desired = f"{counted(decision.desired or 0)} {'is' if decision.desired == 1 else 'are'} desired"
+    text = f"{counted(limit.replicas)}, although {desired}: {limit.why}. {decision.why.removesuffix(UNLIMITED)}"
+    return replace(decision, desired=limit.replicas, text=text, limited_by=(*decision.limited_by, limit.name))
 
 
 def counted(count: int) -> str:
@@ -281,6 +302,8 @@ def has_changed(shown: Decision | None, now: Decision) -> bool:
         or shown.policy != now.policy
         or len(shown.signals) != len(now.signals)
         or _has_other_capacity(shown.capacity, now.capacity)
+        or _has_other_reason(shown.unknown, now.unknown)
+        or _is_for_batch(shown) != _is_for_batch(now)
     ):
         return True
     for before, after in zip(shown.signals, now.signals, strict=True):
@@ -288,11 +311,21 @@ def has_changed(shown: Decision | None, now: Decision) -> bool:
             before.name != after.name
             or before.target != after.target
             or before.source != after.source
+            or _has_other_reason(before.missing, after.missing)
             or has_moved(before.value, after.value, slight=_MIN_CHANGES.get(after.name, 0.0))
             or has_moved(before.shown, after.shown, slight=_MIN_CHANGES.get(after.name, 0.0))
         ):
             return True
     return False
+
+
+def _has_other_reason(shown: str, now: str) -> bool:
+    """Return whether a signal is missing for another reason. Other numbers, such as an age, are no other reason."""
+    return shown != now and _NUMBER.sub("", shown) != _NUMBER.sub("", now)
+
+
+def _is_for_batch(decision: Decision) -> bool:
+    return any(part.name == "batch" for part in decision.parts)
 
 
 def _has_other_capacity(shown: CapacitySource | None, now: CapacitySource | None) -> bool:

@@ -6,16 +6,17 @@ them. The plan's number of replicas doesn't change.
 
 - At the maximum, with more replicas needed: `max` is reported, with the number needed.
 - At the minimum, with fewer replicas needed and no other limit: `min` is reported.
-- At the minimum, with an unknown number of replicas needed and fewer replicas before: `min` and the limits of the plan
-  are reported.
+- With an unknown number of replicas needed, and fewer than the minimum or more than the maximum before: `min` or `max`,
+  and the limits of the plan are reported.
 - In all other cases, only the limits of the plan are reported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from halcyon.scaling.hpa.recommendation import RecommendationLimit
 from halcyon.scaling.planner.outputs import LimitName, Plan, PlanLimit
 from halcyon.scaling.planner.plan import bounds
 from halcyon.scaling.planner.reading import Objectives
@@ -44,6 +45,8 @@ def bounded(plan: Plan, objectives: Objectives, planned: Callable[[Objectives], 
     raised = plan.current < low and needed_now is None
     if plan.count == low and (raised or (not limits and needed_now is not None and needed_now < low)):
         limits.append(PlanLimit("min", low, _bound_reason(objectives, "min", low)))
+    elif plan.count == high < plan.current and needed_now is None:
+        limits.append(PlanLimit("max", high, _bound_reason(objectives, "max", high)))
     elif len(limits) < len(plan.limits):
         limits += [
             replace(limit, text=_bound_reason(objectives, limit.name, limit.replicas))
@@ -55,6 +58,14 @@ def bounded(plan: Plan, objectives: Objectives, planned: Callable[[Objectives], 
     return replace(plan, limits=tuple(limits))
 
 
+def with_bound_reasons(text: str, limits: Iterable[RecommendationLimit], objectives: Objectives) -> str:
+    """Return the reason of a decision by the HPA's rules, with the schedules that set its minimum or maximum."""
+    for limit in limits:
+        if limit.kind in {"min", "max"}:
+            text = text.replace(limit.describe(), _bound_reason(objectives, limit.kind, limit.count))
+    return text
+
+
 def _max_needed(plan: Plan) -> int | None:
     """Return the largest number of replicas that any part of the plan requires; None if it has no parts."""
     return max([part.replicas for part in plan.parts]) if plan.parts else None
@@ -63,12 +74,15 @@ def _max_needed(plan: Plan) -> int | None:
 def _bound_reason(objectives: Objectives, name: LimitName, count: int) -> str:
     """Return the reason for a minimum or maximum of `count` replicas, as a phrase.
 
-    The reason is an active schedule or the spec.
+    The reason is an active schedule or the spec. If a maximum lowers the minimum, the phrase names both.
     """
     side = "low" if name == "min" else "high"
     for window in objectives.windows:
         if getattr(window, side) == count != getattr(objectives, side):
             return f"the schedule {window.name} sets {'at least' if name == 'min' else 'at most'} {count}"
-    if name == "min" and count != objectives.low:
-        return _bound_reason(objectives, "max", count)  # the maximum is below the minimum, and wins
+    least = max([objectives.low, *(w.low for w in objectives.windows if w.low is not None)])
+    if name == "min" and least < count:
+        return "the last replica stays until idleTimeout"  # the HPA's rules never scale to 0
+    if name == "min" and least > count:
+        return f"{_bound_reason(objectives, 'min', least)}, but {_bound_reason(objectives, 'max', count)}"
     return f"{name}Replicas is {count}"

@@ -67,6 +67,16 @@ def test_replicas_stay_within_the_limits_of_scaling(
     assert defaults.most_replicas(model_spec) == most
 
 
+@pytest.mark.parametrize(("policy", "replicas", "bounded"), [("Planner", 1, 2), ("Planner", 3, 3), ("Rules", 1, 4)])
+def test_a_schedules_maximum_below_the_minimum_is_in_force(policy: str, replicas: int, bounded: int) -> None:
+    night = {"name": "night", "start": "0 22 * * *", "duration": "8h", "maxReplicas": 2}
+    model_spec = spec(
+        replicas=replicas, scaling={"policy": policy, "minReplicas": 4, "maxReplicas": 8, "schedules": [night]}
+    )
+
+    assert defaults.bounded_replicas(model_spec) == bounded
+
+
 @given(specs())
 def test_replicas_in_force_never_exceed_the_reserved_maximum(model_spec: Spec) -> None:
     assert 0 <= defaults.bounded_replicas(model_spec) <= defaults.most_replicas(model_spec) <= 1000

@@ -117,6 +117,13 @@ def test_replicas_outside_the_limits_are_shown_as_in_force() -> None:
     assert report(resource, NOW).replicas == 8
 
 
+def test_replicas_below_the_minimum_are_shown_if_a_schedule_allows_them() -> None:
+    resource = SITUATIONS["schedules"]().resource()
+    resource["spec"]["replicas"], resource["spec"]["scaling"]["minReplicas"] = 2, 4
+
+    assert report(resource, NOW.replace(hour=23)).replicas == 2
+
+
 def test_surplus_pods_are_shown_as_such() -> None:
     resource = SITUATIONS["paused"]().resource()
     resource["spec"]["replicas"] = 2

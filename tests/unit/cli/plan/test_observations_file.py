@@ -208,6 +208,9 @@ def test_each_reading_is_decided_on_with_the_schedules_that_were_open_then(desk:
     assert table.count("\n  schedule opening") == 60
     assert "  at least 5\n" in table
     assert "  at most 2\n" in table
+    reasons = {limit["why"] for d in decisions for limit in d["limits"] if limit["name"] in {"min", "max"}}
+    assert reasons
+    assert all(reason.startswith(("the schedule opening sets", "the schedule thrift sets")) for reason in reasons)
 
 
 @pytest.mark.parametrize("options", [["--latency", "soon"], ["--min", "-1"], ["--idle-after", "0s"]])

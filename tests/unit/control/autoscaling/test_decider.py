@@ -94,6 +94,9 @@ def taught(model: Model, **changes: Any) -> None:
     caches.children[kinds.CONFIG_MAP]._store(Key("team", "digits-capacity"), stored)
 
 
+OPEN = {"name": "open", "start": "* * * * *", "duration": "1h"}
+
+
 def names(decision: Decision) -> list[str]:
     return [signal.name for signal in decision.signals]
 
@@ -257,6 +260,35 @@ def test_replicas_that_are_only_recommended_use_up_no_pace() -> None:
     assert {model.hear(int(SYNC_INTERVAL_S), DIRECT, queued=300).desired for _ in range(9)} == {6}
 
 
+@pytest.mark.parametrize(
+    ("scaling", "queued", "text"),
+    [
+        ({"minReplicas": 0}, 0, "; the last replica stays until idleTimeout; "),
+        ({"schedules": [OPEN | {"minReplicas": 3}]}, 0, "; the schedule open sets at least 3; "),
+        ({"schedules": [OPEN | {"maxReplicas": 2}]}, 90, "; the schedule open sets at most 2; "),
+        ({"maxReplicas": 2}, 90, "; maxReplicas is 2; "),
+    ],
+)
+def test_limits_are_named_while_the_rules_replace_the_planner(scaling: dict[str, Any], queued: int, text: str) -> None:
+    model = Model(replicas=1, **scaling)
+    for _ in range(400):
+        decision = model.hear(1, inflight=1, queued=queued)
+        if decision.desired != decision.current:
+            model.write(decision)
+
+    assert RULES_REASON in decision.why
+    assert text in decision.why
+
+
+@pytest.mark.parametrize("mode", ["Recommend", "Paused"])
+def test_the_rules_recommend_replicas_although_the_hpa_is_shut(mode: str) -> None:
+    model = Model(policy="Rules", mode=mode, maxReplicas=20, targets={"queueDepth": 16})
+
+    decision = model.hear(20, HPA, queued=60)
+
+    assert (decision.policy, decision.current, decision.desired) == ("Rules", 2, 4)
+
+
 def test_only_the_replicas_that_a_quota_allowed_use_up_the_pace() -> None:
     behavior = {"scaleUp": {"policies": [{"type": "Pods", "value": 4, "periodSeconds": 60}]}}
     model = Model(policy="Rules", maxReplicas=20, behavior=behavior)
@@ -335,7 +367,7 @@ def test_a_model_learnt_by_rules_does_not_go_to_zero_by_them() -> None:
 
     assert decision.desired == 1
     # spec.scaling.minReplicas is 0.
-    assert "; the minimum is 1; " in decision.why
+    assert "; the last replica stays until idleTimeout; " in decision.why
 
 
 def test_the_rules_pace_is_not_the_planners_even_as_its_substitute() -> None:
@@ -534,6 +566,44 @@ def test_a_start_while_a_balancer_is_silent_teaches_the_idle_timeout() -> None:
     assert known is not None
     assert known.zero.left == (began - 20, 2)
     assert known.zero.back == (model.world.clock.wall(), 1)
+
+
+@pytest.mark.parametrize("is_everything_silent", [False, True])
+@pytest.mark.parametrize(
+    ("replicas", "limits", "desired", "text"),
+    [
+        (0, {"minReplicas": 4}, 4, "sets at least 4"),
+        (2, {"minReplicas": 4}, 4, "sets at least 4"),
+        (6, {"maxReplicas": 3}, 3, "sets at most 3"),
+    ],
+)
+def test_limits_of_a_schedule_apply_while_the_load_is_unknown(
+    replicas: int, limits: dict[str, int], desired: int, text: str, is_everything_silent: bool
+) -> None:
+    model = Model(replicas=replicas, minReplicas=0, maxReplicas=8, schedules=[OPEN | limits])
+    model.hear(5)
+    model.world.add_balancer(1)
+    if is_everything_silent:
+        model.clock.now += 60
+    decision = model.decide() if is_everything_silent else model.hear(1)
+
+    # A decision with a reason in `unknown` is not written.
+    assert (decision.desired, decision.unknown) == (desired, "")
+    assert decision.limited_by == ("unknown", next(iter(limits)).removesuffix("Replicas"))
+    assert decision.why.endswith(f"the last valid number of replicas is kept; the schedule open {text}")
+    model.write(decision)
+    decision = model.decide()
+    assert (decision.desired, bool(decision.unknown), decision.limited_by) == (desired, True, ("unknown",))
+
+
+def test_the_request_rate_is_missing_while_a_balancer_is_silent() -> None:
+    model = Model()
+    model.hear(30, arrived=40)
+    model.clock.now += 30
+    rate = model.decide().signals[0]
+
+    assert (rate.name, rate.value, rate.at) == ("requestRate", None, None)
+    assert "digits-balancer-0 reported last 30 s ago" in rate.missing
 
 
 def test_replicas_are_not_removed_while_a_balancer_is_silent() -> None:

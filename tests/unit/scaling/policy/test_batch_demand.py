@@ -114,7 +114,14 @@ def test_the_decision_says_for_whom_the_replicas_are() -> None:
     assert "2 replicas are desired: the GPU budget has 1 left" in cut.why
 
 
-@pytest.mark.parametrize("decision", [replace(USERS, desired=None), replace(USERS, unknown="a balancer is silent")])
+@pytest.mark.parametrize(
+    "decision",
+    [
+        replace(USERS, desired=None),
+        replace(USERS, unknown="a balancer is silent"),
+        replace(USERS, desired=4, limited_by=("unknown", "min")),
+    ],
+)
 def test_without_a_decision_of_its_own_nothing_is_added(decision: Decision) -> None:
     assert with_batches(decision, (replace(JOB, deadline=NOW + 1030),), SUPPLY, high=10) is decision
 

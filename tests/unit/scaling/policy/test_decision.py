@@ -18,6 +18,7 @@ from halcyon.control.objects.actuator import Actuator
 from halcyon.control.state.scope import PublishedScaling
 from halcyon.control.status import scaling as status_scaling
 from halcyon.scaling.hpa.recommendation import Reasons, RecommendationLimit, SignalProposal
+from halcyon.scaling.lazy_text import plain
 from halcyon.scaling.planner.capacity_source import CapacitySource
 from halcyon.scaling.planner.forecast.arrival_rate import ArrivalRate
 from halcyon.scaling.planner.forecast.seasonality import History
@@ -34,6 +35,7 @@ from halcyon.scaling.policy.decision import (
     has_changed,
     has_moved,
     limited,
+    of_hpa,
     of_plan,
     of_rules,
 )
@@ -105,6 +107,12 @@ def test_a_queue_without_backlog_wants_the_replicas_of_its_target() -> None:
     assert [s.proposal for s in of_plan(planned(*terms), at=10.0, signals=SIGNALS).signals] == [4, 3, 2]
 
 
+def test_a_queue_requires_the_larger_of_target_and_backlog() -> None:
+    terms = (PlanPart("rate", 4, "r"), PlanPart("queueDepth", 6, "q"), PlanPart("backlog", 5, "b"))
+
+    assert [s.proposal for s in of_plan(planned(*terms), at=10.0, signals=SIGNALS).signals] == [4, 6, None]
+
+
 def test_an_empty_plan_names_the_unknown_signals() -> None:
     decision = of_plan(planned(limits=(PlanLimit("unknown", 4, "`waiting` is missing"),)), at=10.0, signals=SIGNALS)
 
@@ -132,6 +140,13 @@ def test_a_missing_signal_is_no_obstacle_to_proof_of_the_others() -> None:
 
     assert of_rules(8, rises, "so", at=10.0, policy="Rules", signals=()).unknown == ""
     assert of_rules(9, holds, "so", at=10.0, policy="Rules", signals=()).unknown == NO_GPU.describe()
+
+
+@pytest.mark.parametrize(("current", "is_kept"), [(4, False), (8, False), (9, True)])
+def test_a_missing_signal_stops_an_hpa_only_below_the_present_replicas(current: int, is_kept: bool) -> None:
+    decision = of_hpa(current, (QUEUE, NO_GPU), at=10.0, signals=SIGNALS[1:], has_reports=True)
+
+    assert decision.unknown == ("gpuUtilization: no ready pod reports it" if is_kept else "")
 
 
 def test_a_substitute_of_the_planner_says_so() -> None:
@@ -199,7 +214,9 @@ SHOWN = Decision(10.0, "Planner", 4, 5, "so", ("hold",), signals=SIGNALS)
         ({"signals": (replace(SIGNALS[0], value=600.0), *SIGNALS[1:])}, True),
         ({"signals": (replace(SIGNALS[0], at=99.0, proposal=9), *SIGNALS[1:])}, False),
         ({"signals": (replace(SIGNALS[0], value=None, missing="x"), *SIGNALS[1:])}, True),
-        ({"signals": (*SIGNALS[:2], replace(SIGNALS[2], missing="for another reason"))}, False),
+        ({"signals": (*SIGNALS[:2], replace(SIGNALS[2], missing="for another reason"))}, True),
+        ({"parts": (PlanPart("rate", 5, "x"),)}, False),
+        ({"parts": (PlanPart("rate", 4, "x"), PlanPart("batch", 5, "nightly: 9 rows"))}, True),
         ({"signals": (SIGNALS[0], replace(SIGNALS[1], target=8), SIGNALS[2])}, True),
         ({"signals": (replace(SIGNALS[0], source="prometheus"), *SIGNALS[1:])}, True),
         ({"signals": (SIGNALS[1], SIGNALS[0], SIGNALS[2])}, True),
@@ -217,6 +234,37 @@ def test_the_seconds_that_a_silence_lasts_are_no_news() -> None:
     silent = replace(SHOWN, unknown="b-0 reported last 11 s ago")
 
     assert not has_changed(silent, replace(silent, unknown="b-0 reported last 12 s ago"))
+    assert has_changed(silent, replace(silent, unknown="b-1 reported last 11 s ago"))
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "text"),
+    [
+        (412.4, 4, "412.4"),
+        (20_000.0, 4, "20000"),
+        (23_456.7, 4, "23460"),
+        (1.157e-5, 2, "0.000012"),
+        (5e9, 15, "5000000000"),
+        (0.0, 4, "0"),
+        (math.inf, 4, "inf"),
+    ],
+)
+def test_a_figure_has_no_exponent(value: float, digits: int, text: str) -> None:
+    assert plain(value, digits) == text
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("requestRate", 0.0, "0.0"),
+        ("requestRate", 0.0167, "0.017"),
+        ("requestRate", 0.3, "0.3"),
+        ("requestRate", 20_000.0, "20000"),
+        ("queueDepth", 0.0167, "0.0"),
+    ],
+)
+def test_a_rare_request_is_not_shown_as_none(name: str, value: float, text: str) -> None:
+    assert status_scaling._signal(Signal(name, value))["value"] == text
 
 
 CHANGES = st.lists(

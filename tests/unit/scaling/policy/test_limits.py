@@ -52,6 +52,7 @@ def limits(base: Plan, aims: Objectives = AIMS, *, beyond: int | None = None) ->
         (plan(2, None, "learning", current=1), None, {"learning": "by learning", "min": "minReplicas is 2"}),
         (plan(2, None, "learning", current=2), None, {"learning": "by learning"}),
         (plan(4, None, "unknown"), None, {"unknown": "by unknown"}),
+        (plan(5, None, "unknown", current=7), None, {"unknown": "by unknown", "max": "maxReplicas is 5"}),
     ],
 )
 def test_a_bound_is_named_if_it_counts(base: Plan, beyond: int | None, expected: dict[str, str]) -> None:
@@ -68,13 +69,16 @@ def test_a_schedule_that_sets_a_bound_is_named() -> None:
     assert limits(plan(2, 1), replace(AIMS, windows=(night,))) == {"min": "minReplicas is 2"}
 
 
-def test_a_minimum_above_a_schedule_s_maximum_is_not_named() -> None:
-    night = OpenWindow("night", low=None, high=3)
-    office = OpenWindow("office", low=5, high=None)
+def test_a_maximum_below_the_minimum_is_named_with_it() -> None:
+    office = OpenWindow("office", low=4, high=None)
+    night = OpenWindow("night", low=None, high=1)
+    most = "but the schedule night sets at most 1"
 
-    assert limits(plan(3, 1), replace(AIMS, low=4, windows=(night,))) == {"min": "the schedule night sets at most 3"}
-    assert limits(plan(3, 1), replace(AIMS, windows=(office, night))) == {"min": "the schedule night sets at most 3"}
-    assert limits(plan(4, 1), replace(AIMS, high=4, windows=(office,))) == {"min": "maxReplicas is 4"}
+    assert limits(plan(1, 0), replace(AIMS, windows=(night,))) == {"min": f"minReplicas is 2, {most}"}
+    reasons = limits(plan(1, 0), replace(AIMS, windows=(office, night)))
+    assert reasons == {"min": f"the schedule office sets at least 4, {most}"}
+    reasons = limits(plan(3, 1), replace(AIMS, high=3, windows=(office,)))
+    assert reasons == {"min": "the schedule office sets at least 4, but maxReplicas is 3"}
 
 
 def test_the_parts_at_the_maximum_are_those_without_a_bound() -> None:

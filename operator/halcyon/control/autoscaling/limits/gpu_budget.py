@@ -34,7 +34,9 @@ class GpuBudget:
         """Initialize the budget without grants, so that all GPUs are free."""
         self._free = self.gpus
 
-    def request(self, key: Key, *, desired: int, current: int, gpus: int, priority: int = 0) -> ReplicaLimit | None:
+    def request(
+        self, key: Key, *, desired: int, current: int, gpus: int, priority: int | None = None
+    ) -> ReplicaLimit | None:
         """Update a model's demand. Return the limit on its replicas, or None if all of them are granted.
 
         Args:
@@ -42,12 +44,15 @@ class GpuBudget:
             desired: desired replicas.
             current: current replicas.
             gpus: GPUs of one replica; 0 for a model without GPUs.
-            priority: priority of the model's pods. Models with a higher value are granted GPUs first.
+            priority: priority of the model's pods. Models with a higher value are granted GPUs first. None if the model
+                has no pods: the last known priority then applies.
         """
         if not gpus:
             self.forget(key)
             return None
         self._free += self._held(key)
+        if priority is None:
+            priority = self._demands[key].priority if key in self._demands else 0
         demand = Demand(str(key), desired, gpus, current, priority=priority, need=float(desired))
         if demand != self._demands.get(key):
             self._demands[key] = demand

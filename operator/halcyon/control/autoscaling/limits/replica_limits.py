@@ -122,7 +122,7 @@ class ReplicaLimits:
     def _budget_limit(self, key: Key, spec: Spec, desired: int, current: int) -> ReplicaLimit | None:
         if self.budget is None:
             return None
-        priority = max((pods.priority(pod) for pod in self.caches.pods.find(key.namespace, key.name)), default=0)
+        priority = max((pods.priority(pod) for pod in self.caches.pods.find(key.namespace, key.name)), default=None)
         return self.budget.request(key, desired=desired, current=current, gpus=spec.runtime.gpus, priority=priority)
 
     def _quota_limit(self, key: Key, current: int) -> ReplicaLimit | None:

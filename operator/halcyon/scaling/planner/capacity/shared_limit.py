@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 from halcyon.scaling.frozen import immutable
+from halcyon.scaling.lazy_text import plain
 
 _MARGINAL = 0.4
 """Share of the expected gain from additional pods, below which the pods are considered to share a limit. The expected
@@ -44,7 +45,7 @@ class SharedLimit:
     def describe(self) -> str:
         """Return the comparison by which the limit was found, as a sentence with numbers."""
         return (
-            f"{self.pods} full pods answered {self.rps:.3g} req/s together, about as much as {self.replicas - 1} of their "
+            f"{self.pods} full pods answered {plain(self.rps, 3)} req/s together, about as much as {self.replicas - 1} of their "
             "own: they share a limit, so more replicas would answer no more"
         )
 

@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from halcyon.scaling.frozen import immutable
+from halcyon.scaling.lazy_text import plain
 from halcyon.scaling.planner.forecast.spike_prediction import Bet, Spike, predicted, tolerance
 
 BASE_S = 300.0
@@ -197,7 +198,7 @@ def expected(memory: SpikeMemory, at: float, lead_s: float) -> Expected | None:
     elif begin > at + lead_s or at > latest + MIN_QUIET_S:
         return None
     when = f"next in {bet.due - at:.0f} s" if bet.due > at else "due now"
-    source = f"a spike of about {bet.height:.3g} req/s every {bet.period_s:,.0f} s, seen {bet.seen} times, {when}"
+    source = f"a spike of about {plain(bet.height, 3)} req/s every {bet.period_s:,.0f} s, seen {bet.seen} times, {when}"
     return Expected(bet.height, begin, end, source)
 
 

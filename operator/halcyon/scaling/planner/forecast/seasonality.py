@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from halcyon.scaling.frozen import immutable
+from halcyon.scaling.lazy_text import plain
 from halcyon.scaling.planner.forecast.season_models import (
     AHEAD,
     BASELINES,
@@ -63,7 +64,7 @@ class Forecast:
         For example: `412 req/s expected by the day (off by 12 on average; "as it is now" is off by 31)`.
         """
         return (
-            f"{self.rate:.4g} req/s expected by the {'week' if self.source == 'week' else 'day'} "
+            f"{plain(self.rate)} req/s expected by the {'week' if self.source == 'week' else 'day'} "
             f'(off by {self.error:.2g} on average; "as it is now" is off by {self.unseasonal_error:.2g})'
         )
 

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from halcyon.control.autoscaling.limits.gpu_budget import GpuBudget
 from halcyon.kube.kinds import Key
 
-A, B = Key("ml", "a"), Key("ml", "b")
+A, B, OTHER = Key("ml", "a"), Key("ml", "b"), Key("ml", "other")
 
 
 def test_free_gpus_are_given_at_once() -> None:
@@ -45,6 +45,18 @@ def test_a_higher_priority_goes_first_and_takes_nothing_from_running_models() ->
         budget.request(B, desired=6, current=1, gpus=1, priority=10),
     )
     assert [ceiling.replicas for ceiling in after if ceiling] == [1, 3]
+
+
+def test_a_model_at_zero_keeps_the_priority_of_its_last_pods() -> None:
+    budget = GpuBudget(4)
+    budget.request(B, desired=1, current=1, gpus=1, priority=10)
+    budget.request(B, desired=0, current=0, gpus=1)
+    budget.request(OTHER, desired=4, current=4, gpus=1, priority=5)
+    for key in (A, B):
+        assert budget.request(key, desired=1, current=0, gpus=1) is not None
+    budget.request(OTHER, desired=3, current=3, gpus=1, priority=5)
+
+    assert budget.share() == [B]
 
 
 def test_a_model_without_a_gpu_is_not_in_it() -> None:
