@@ -22,13 +22,14 @@ log = logging.getLogger(__name__)
 class ExternalMetricsApi:
     """Server that is registered for external.metrics.k8s.io, and whether HPAs of this cluster support a tolerance."""
 
-    ours: bool
+    ours: bool | None
+    """Whether the server is this operator; None if unknown."""
     why: str
-    tolerance: bool = False
-    """Whether the API server stores an HPA's field `tolerance`. If it doesn't, HPAs ignore deviations of up to 10 %."""
+    tolerance: bool | None = None
+    """Whether the API server stores an HPA's field `tolerance`; None if unknown. If it doesn't, HPAs ignore deviations of up to 10 %."""
 
 
-UNKNOWN = ExternalMetricsApi(ours=False, why="not determined yet")
+UNKNOWN = ExternalMetricsApi(ours=None, why="not determined yet")
 NAME = "v1beta1.external.metrics.k8s.io"
 NAMESPACED = ExternalMetricsApi(
     ours=False,

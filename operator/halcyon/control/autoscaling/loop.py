@@ -276,7 +276,7 @@ class Autoscaler:
         if not self.leadership.is_leader:
             # The leader writes what it has decided itself, which a standby can't tell from the changes of another writer.
             return self.external_writers.adopt(model.key, self.caches.published_conflict(model.key), now)
-        if self.caches.is_behind(model.key) or model.key in self.writer.unanswered:
+        if self.caches.own_writes.is_behind(model.key) or model.key in self.writer.unanswered:
             # The cached replicas may be older or newer than the operator's last write.
             return model.external_writer
         meta = resource["metadata"]
@@ -306,7 +306,7 @@ class Autoscaler:
             return  # the usual case
         if self.writer.replicas_to_write(model) is None:
             return
-        if self.caches.is_behind(model.key):
+        if self.caches.own_writes.is_behind(model.key):
             model.due = self.clock.monotonic() + TICK_S  # the cached replicas may be out of date
             return
         model.writing = asyncio.create_task(self._write_replicas(model), name=f"scale {model.key}")

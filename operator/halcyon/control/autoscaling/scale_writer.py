@@ -144,7 +144,7 @@ class ScaleWriter:
             return WriteResult(WriteOutcome.FAILED)
         finally:
             self.unanswered.discard(key)
-        self.caches.wrote(key, kinds.MODEL_DEPLOYMENT, scaled)
+        self.caches.own_writes.wrote(key, kinds.MODEL_DEPLOYMENT, scaled)
         log.info("scaled", extra={"key": str(key), "replicas": replicas, "before": current, "why": why})
         return WriteResult(WriteOutcome.PARTLY_WRITTEN if is_partial else WriteOutcome.WRITTEN, replicas)
 

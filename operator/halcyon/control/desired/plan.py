@@ -208,6 +208,7 @@ def _stored(scope: Scope) -> Spec | None:
 # Rules      Auto                   yes                -                HPA
 # Planner    Auto                   yes                yes              HPA
 # any        Auto                   else                                Direct
+# While something is unknown, an HPA that the model has stays.
 def _actuator(scope: Scope, spec: Spec, external_hpa: ExternalHpa | None) -> tuple[Actuator, str]:
     if external_hpa is not None:
         return Actuator.NONE, external_hpa.why
@@ -215,15 +216,26 @@ def _actuator(scope: Scope, spec: Spec, external_hpa: ExternalHpa | None) -> tup
         return Actuator.NONE, "spec.scaling is not set, so the number of replicas is spec.replicas"
     is_planner = defaults.policy(spec) == "Planner"
     coarse = "HPAs in this cluster do not support a configurable tolerance, so they ignore changes of up to 10 %"
+    if scope.metrics_api.tolerance is None:
+        coarse = "it is unknown whether HPAs in this cluster support a configurable tolerance"
     if spec.scaling.actuator == "Direct":
         return Actuator.DIRECT, "spec.scaling.actuator is Direct"
     if spec.scaling.actuator == "HPA":
         why = "spec.scaling.actuator is HPA"
-        return Actuator.HPA, why if not is_planner or scope.metrics_api.tolerance else f"{why}, but {coarse}"
-    if scope.metrics_api.ours and (not is_planner or scope.metrics_api.tolerance):
+        return Actuator.HPA, why if not is_planner or _have_tolerance(scope) else f"{why}, but {coarse}"
+    hpa, ours = own(scope, kinds.HPA, scope.key.name), scope.metrics_api.ours
+    if (ours or (ours is None and hpa is not None)) and (not is_planner or _have_tolerance(scope)):
         return Actuator.HPA, f"Auto: {scope.metrics_api.why}"
-    why = coarse if scope.metrics_api.ours else scope.metrics_api.why
+    why = coarse if ours else scope.metrics_api.why
     return Actuator.DIRECT, f"Auto: {why}"
+
+
+def _have_tolerance(scope: Scope) -> bool:
+    """Return whether HPAs of this cluster support a tolerance. While that is unknown, one of this model's HPA proves it."""
+    if scope.metrics_api.tolerance is not None:
+        return scope.metrics_api.tolerance
+    behavior = (own(scope, kinds.HPA, scope.key.name) or {"spec": {}})["spec"].get("behavior") or {}
+    return "tolerance" in (behavior.get("scaleUp") or {})
 
 
 def _records(scope: Scope, rollout_plan: RolloutPlan, acceptance: Acceptance) -> list[Object]:
@@ -246,7 +258,7 @@ def _children(scope: Scope, spec: Spec, rollout_plan: RolloutPlan, actuator: Act
     objects += network_policies.objects(scope, spec)
     if actuator is Actuator.HPA:
         objects.append(
-            render_hpa.hpa(scope.subject, spec, tolerance=scope.metrics_api.tolerance, hold=scope.site.hold_scale_down)
+            render_hpa.hpa(scope.subject, spec, tolerance=_have_tolerance(scope), hold=scope.site.hold_scale_down)
         )
     return objects
 

@@ -30,7 +30,9 @@ def find_requested(scope: Scope, spec: Spec, *, accepted: bool) -> tuple[Revisio
     stored = max((r for r in scope.revisions if r.spec_key == request_digest), key=lambda r: r.number, default=None)
     if stored is None:
         return revision.render(scope.subject, spec, scope.site, scope.source.content, number=number + 1), ()
-    current = stored if stored.number == number else replace(stored, number=number + 1)
+    # Two revisions have the same number if a new leader wrote one before it had seen that of the former leader.
+    is_newest = all(r.number < stored.number for r in scope.revisions if r.key != stored.key)
+    current = stored if is_newest else replace(stored, number=number + 1)
     if refresh.is_requested(scope, stored, refresh.RESTART):
         return refresh.compare(scope, spec, stored, number + 1)[1], ()
     if stored.site == revision.site_digest(scope.site):

@@ -21,8 +21,7 @@ from halcyon.render.names import SLOTS
 def surplus(scope: Scope, spec: Spec, rollout: RolloutPlan, actuator: Actuator) -> list[tuple[Kind, str]]:
     """Return the kind and the name of each object to delete."""
     objects: list[tuple[Kind, str]] = []
-    hpa = scope.children.get((kinds.HPA, scope.key.name))
-    if actuator is not Actuator.HPA and hpa is not None and is_ours(scope, hpa):
+    if actuator is not Actuator.HPA and own(scope, kinds.HPA, scope.key.name):
         objects.append((kinds.HPA, scope.key.name))
     objects += routing.surplus(scope, spec, rollout)
     objects += network_policies.surplus(scope, spec)

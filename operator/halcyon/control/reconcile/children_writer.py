@@ -21,7 +21,7 @@ from halcyon.control.reconcile.reconcile_counts import ReconcileCounts
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.control.state.ownership import own
 from halcyon.control.state.scope import Scope
-from halcyon.kube import encoding, errors, field_ownership
+from halcyon.kube import encoding, errors, field_ownership, kinds
 from halcyon.kube.apply_diff import DIGEST, holds, with_digest
 from halcyon.kube.client import FIELD_MANAGER, Kube, Object
 from halcyon.kube.kinds import DEPLOYMENT, HPA, MODEL_DEPLOYMENT, WITH_STATUS, Key, Kind, kind_of
@@ -31,6 +31,10 @@ _REJECTED = (errors.Refused, errors.NotFound)
 """Errors of a write that would fail again. `NotFound`: the cluster no longer has the kind, for example of a Gateway."""
 _NOT_WRITTEN = (*_REJECTED, errors.Conflicted)
 """Errors after which it is certain that the API server has not written anything."""
+_LASTING = (*_REJECTED, errors.Busy, errors.Unreachable)
+"""Errors that may last for one object although others can be written, for example while an admission webhook is down."""
+_WITHOUT_PODS = frozenset({kinds.ROLE_BINDING, kinds.SERVICE, HPA, kinds.PDB, *kinds.OPTIONAL, *kinds.ROUTES})
+"""Kinds whose rejected writes change neither the number of pods nor their GPUs."""
 
 
 class StaleModel(errors.Conflicted):
@@ -65,7 +69,8 @@ class _FreshnessCheck:
         meta = {} if live is None else live["metadata"]
         if meta.get("uid") != cached["uid"] or "deletionTimestamp" in meta:
             raise StaleModel(409, f"ModelDeployment {key} was deleted; nothing is written for it")
-        if meta["resourceVersion"] not in {cached["resourceVersion"], self.caches.version_written(key)}:
+        written = self.caches.own_writes.version(key, MODEL_DEPLOYMENT, key)
+        if meta["resourceVersion"] not in {cached["resourceVersion"], written}:
             raise StaleModel(409, f"ModelDeployment {key} has changed; nothing is written for its earlier version")
         for name in (names.server(key.name, slot) for slot in names.SLOTS if creates):
             # Each kind has a watch of its own: the present ModelDeployment may be cached before the end of a slot is.
@@ -97,7 +102,7 @@ class ChildrenWriter:
         """Apply the child objects that differ from the plan, then delete the surplus ones.
 
         Return the API server's messages if it rejected a write, otherwise an empty string. After a rejected apply, only
-        a surplus HPA is deleted. After one in the first wave, nothing is created, and servers keep their pod template.
+        a surplus HPA is deleted. After a failed one in the first wave, nothing is created, and servers keep their pod template.
 
         Raises:
             StaleModel: the caches don't have the present ModelDeployment or servers. Other objects may be written by then.
@@ -108,11 +113,16 @@ class ChildrenWriter:
         planned = {(kind_of(obj), obj["metadata"]["name"]) for obj in (*plan.first, *plan.then)}
         current = self._current.get(scope.key, {})
         self._current[scope.key] = {child: state for child, state in current.items() if child in planned}
-        then, rejections = plan.then, await self._wave(scope, plan.first, check)
-        if rejections:
-            present = (self._with_present_template(scope, obj) for obj in plan.then)
+        then, failures = plan.then, await self._wave(scope, plan.first, check)
+        if failures:
+            # The accepted spec in the ConfigMap must match its digest in the ControllerRevision.
+            kept = kinds.CONFIG_MAP if any(kind is kinds.CONTROLLER_REVISION for kind, _ in failures) else None
+            present = (self._with_present_template(scope, obj) for obj in plan.then if kind_of(obj) is not kept)
             then = tuple(obj for obj in present if obj is not None)
-        rejections += await self._wave(scope, then, check)
+        failures += await self._wave(scope, then, check)
+        if all(kind in _WITHOUT_PODS for kind, _ in failures):
+            self.reservations.written(scope.key)
+        rejections = [str(error) for _, error in failures]
         # Something else scales the servers of a surplus HPA already.
         surplus = [(kind, name) for kind, name in plan.delete if kind is HPA or not rejections]
         for kind, name in surplus:
@@ -121,19 +131,27 @@ class ChildrenWriter:
                 await self.client.delete(kind, scope.key.namespace, name, seen=scope.children[kind, name])
             except errors.Refused as error:
                 rejections.append(str(error))
+        for _, failure in failures:
+            if not isinstance(failure, _REJECTED):
+                raise failure
         return "; ".join(rejections)
 
-    async def _wave(self, scope: Scope, objects: tuple[Object, ...], check: _FreshnessCheck) -> list[str]:
-        """Apply objects at the same time. Return the messages of writes that the API server rejects for a lasting reason."""
+    async def _wave(
+        self, scope: Scope, objects: tuple[Object, ...], check: _FreshnessCheck
+    ) -> list[tuple[Kind, errors.HalcyonError]]:
+        """Apply objects at the same time. Return the errors in `_LASTING`, each with the kind of the object."""
         writes = (self._apply_object(scope, obj, check) for obj in objects)
         results = await asyncio.gather(*writes, return_exceptions=True)
         servers = (result for obj, result in zip(objects, results, strict=True) if is_servers(obj))
         if not all(isinstance(result, _NOT_WRITTEN) for result in servers):
             self.reservations.sent(scope.key)
-        for result in results:
-            if isinstance(result, BaseException) and not isinstance(result, _REJECTED):
+        failures: list[tuple[Kind, errors.HalcyonError]] = []
+        for obj, result in zip(objects, results, strict=True):
+            if isinstance(result, _LASTING):
+                failures.append((kind_of(obj), result))
+            elif result is not None:
                 raise result
-        return [str(result) for result in results if result is not None]
+        return failures
 
     def forget(self, key: Key) -> None:
         """Drop the state of a model that was deleted."""
@@ -168,7 +186,7 @@ class ChildrenWriter:
                 await self._apply_object(scope, present, check)
             raise
         self.counts.written += 1
-        self.caches.wrote(scope.key, kind, after)
+        self.caches.own_writes.wrote(scope.key, kind, after)
         # If the object differs from the plan even now, something changes it on each write. Don't write it again and again.
         current[child] = _state(desired, after)
 

@@ -2,7 +2,7 @@
 
 Each model has three numbers of GPUs, and the largest of them counts against the limit:
 
-- `granted`: GPUs of the last plan that was written completely.
+- `granted`: GPUs of the last plan of which all objects that concern pods were written.
 - `sent`: GPUs of a plan whose server Deployments were written, or may have been written.
 - `requested`: GPUs of the plan of the reconcile in progress.
 
@@ -15,7 +15,7 @@ accepted spec, or of the Deployments if that is larger.
 # event                                                        granted          sent                  requested
 # a plan was checked                                           -                -                     its GPUs
 # server Deployments were written, or may have been            -                max(sent, requested)  -
-# all of the plan was written                                  requested        0                     0
+# all objects that concern pods were written                   requested        0                     0
 # the reconcile ended earlier: rejected or failed              -                -                     0
 # the ModelDeployment was deleted, its Deployments still exist 0                GPUs of Deployments   0
 # the ModelDeployment and its Deployments were deleted         (forgotten)
@@ -96,10 +96,7 @@ class GpuReservations:
             self._put(key, replace(share, sent=max(share.sent, share.requested)))
 
     def written(self, key: Key) -> None:
-        """Record that all objects of a plan were written.
-
-        The model is then granted the GPUs of this plan, and no others.
-        """
+        """Grant the model the GPUs of its plan and no others. All objects that concern pods were written."""
         if self.limited:
             self._put(key, _Share(granted=self._share(key).requested))
 

@@ -103,7 +103,7 @@ class Reconciler:
         Raises:
             ApiError, Unreachable: a request failed but may succeed later. Anything already written is kept.
         """
-        if self.caches.is_behind(key):
+        if self.caches.own_writes.is_behind(key):
             return Result(STALE_CACHE_REQUEUE_S, postponed=True)
         with self.tracer.span("reconcile", k8s__namespace__name=key.namespace, halcyon__model=key.name) as span:
             try:
@@ -134,7 +134,12 @@ class Reconciler:
         scope, plan = observation
         self._notify(scope, plan)
         try:
-            rejected = await self._apply(scope, plan)
+            try:
+                rejected = await self._apply(scope, plan)
+            except (errors.Busy, errors.Unreachable):
+                # Writes may fail for hours, for example while an admission webhook is down.
+                await self.restarts.repair(scope)
+                raise
             repair_due_s = await self.restarts.repair(scope)
         except StaleModel:
             raise  # the status would be that of the earlier version
@@ -249,8 +254,6 @@ class Reconciler:
             rejections = [await self._follow_hpa(scope, plan), await self.children.apply(scope, plan)]
             rejected = "; ".join(filter(None, rejections))
             span.note(halcyon__refused=rejected)
-        if not rejected:
-            self.reservations.written(scope.key)
         return rejected
 
     async def _follow_hpa(self, scope: Scope, plan: ReconcilePlan) -> str:
@@ -262,7 +265,7 @@ class Reconciler:
             written = await self.client.scale(kinds.MODEL_DEPLOYMENT, scope.resource, before=current, after=replicas)
         except errors.Refused as error:
             return str(error)
-        self.caches.wrote(scope.key, kinds.MODEL_DEPLOYMENT, written)
+        self.caches.own_writes.wrote(scope.key, kinds.MODEL_DEPLOYMENT, written)
         return ""
 
     # Requeue

@@ -96,7 +96,7 @@ class ScopeBuilder:
         caches, site = self.caches, self.site()
         resource = caches.resources.get(key)
         if resource is None or resource["metadata"].get("deletionTimestamp"):
-            caches.forget_writes(key)
+            caches.own_writes.forget(key)
             self.measured.forget(key)
             return None
         uid = resource["metadata"]["uid"]

@@ -74,7 +74,7 @@ class StatusWriter:
             return None  # it was deleted
         self.counts.statuses += 1
         self._written_at[scope.key] = self.clock.monotonic()
-        self.caches.wrote(scope.key, kinds.MODEL_DEPLOYMENT, written)
+        self.caches.own_writes.wrote(scope.key, kinds.MODEL_DEPLOYMENT, written)
         for event in status_events(scope.status, desired):
             self.events.record(scope.resource, event)
         return None
@@ -92,8 +92,6 @@ while a revision can't be written."""
 def _without_overlap(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a status without the condition `OperatorConflict`, which only other releases write."""
     conditions = document.get("conditions") or ()
-    if all(condition["type"] != Type.OPERATOR_CONFLICT for condition in conditions):
-        return document
     return {**document, "conditions": [c for c in conditions if c["type"] != Type.OPERATOR_CONFLICT]}
 
 

@@ -80,12 +80,9 @@ class Workers:
             self._results.labels("error").inc()
             log.exception("unexpected error during reconciliation", extra={"key": str(key), "retry_s": round(delay, 1)})
             return
-        self.queue.succeed(key)
-        if outcome.requeue_s is None:
-            self._results.labels("done").inc()
-        elif outcome.postponed:
-            self._results.labels("requeue").inc()
-            self.queue.postpone(key, outcome.requeue_s)
-        else:
-            self._results.labels("requeue").inc()
-            self.queue.add_after(key, outcome.requeue_s)
+        if not outcome.postponed:  # a postponed key keeps its backoff
+            self.queue.succeed(key)
+        self._results.labels("done" if outcome.requeue_s is None else "requeue").inc()
+        if outcome.requeue_s is not None:
+            again = self.queue.postpone if outcome.postponed else self.queue.add_after
+            again(key, outcome.requeue_s)

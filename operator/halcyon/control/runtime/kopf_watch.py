@@ -159,9 +159,7 @@ async def run(
 
 
 def _handle_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Handle an error in kopf's event loop.
-
-    An error about a generator that is closed twice is ignored; others are logged.
+    """Log an error in kopf's event loop, unless it is about a generator that is closed twice.
 
     kopf's watches are asynchronous generators. If a watch is cancelled while it starts, the ending event loop closes
     its generator a second time, which is harmless.

@@ -10,25 +10,12 @@ class LeaderState:
 
     def __init__(self, elector: LeaderElector) -> None:
         """Initialize this replica of the operator as the standby."""
-        self._elector, self._working = elector, False
-
-    @property
-    def is_leader(self) -> bool:
-        """Whether this replica of the operator does the leader's work.
-
-        The work starts after the Lease was acquired, and stops before the Lease is released.
-        """
-        return self._working
+        self._elector = elector
+        self.is_leader = False
+        """Whether this replica of the operator does the leader's work. It starts after the Lease was acquired, and stops before the
+        Lease is released."""
 
     @property
     def has_leader(self) -> bool:
         """Whether any replica of the operator is known to hold the Lease."""
         return self._elector.has_leader
-
-    def begin(self) -> None:
-        """Record that this replica does the leader's work from now on."""
-        self._working = True
-
-    def end(self) -> None:
-        """Record that this replica no longer does the leader's work."""
-        self._working = False

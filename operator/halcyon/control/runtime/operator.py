@@ -171,7 +171,7 @@ class Operator:
         log.info("started as the leader", extra={"model_deployments": len(self.caches.resources.all_keys())})
         await self._load_memories(self.memories)
         self.workers.reset_idle()
-        self.leadership.begin()
+        self.leadership.is_leader = True
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.workers.run(self.settings.workers), name="workers")
@@ -184,7 +184,7 @@ class Operator:
                 if self.queries is not None:
                     group.create_task(self.queries.run(), name="canary-queries")
         finally:
-            self.leadership.end()
+            self.leadership.is_leader = False
 
     async def _decide(self) -> None:
         await self.caches.wait_synced()
@@ -244,13 +244,14 @@ class Operator:
     async def _find_metrics_api(self) -> None:
         """Check which server serves the metrics API, for up to `FIRST_CHECK_S`.
 
-        Without an answer, the first reconciles would delete the HPAs of all models.
+        Without an answer, models that have no HPA yet would be scaled without one for a while.
         """
-        end = self.clock.monotonic() + FIRST_CHECK_S
-        await self._check_metrics_api()
-        while not self.metrics_api.is_certain and self.clock.monotonic() < end:
-            await asyncio.sleep(0.5)
-            await self._check_metrics_api()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_CHECK_S):
+                await self._check_metrics_api()
+                while not self.metrics_api.is_certain:
+                    await asyncio.sleep(0.5)
+                    await self._check_metrics_api()
 
     async def _check_metrics_api(self) -> None:
         """Check which server serves the metrics API.

@@ -38,9 +38,6 @@ def register_instruments(base: Foundation, counts: ReconcileCounts) -> None:
 
 
 def _peak_memory_bytes() -> float:
-    """Return the peak memory of the process, in bytes.
-
-    getrusage isn't used, because its result includes the parent process.
-    """
+    """Return the peak memory of the process, in bytes. The result of getrusage would include the parent process."""
     match = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
     return float(match[1]) * 1024 if match else math.nan

@@ -96,9 +96,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAMESPACE",
         help=(
-            "namespace to manage; may be repeated (default: all). The operator then needs permissions "
-            "only in these namespaces: it serves no metrics API, and models are scaled with the actuator "
-            "Direct"
+            "namespace to manage; may be repeated (default: all). The operator then needs permissions only in these "
+            "namespaces: it serves no metrics API, and models are scaled with the actuator Direct"
         ),
     )
     add("--service", default="halcyon", help="Service of the metrics API")
@@ -228,9 +227,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=["off", "localhost", "pod"],
         default="off",
         help=(
-            "serve the web dashboard: on localhost, over plain HTTP and without sign-in, for kubectl "
-            "port-forward; or on every address of the pod, over TLS, for users of the cluster (default: "
-            "off)"
+            "serve the web dashboard: on localhost, over plain HTTP and without sign-in, for kubectl port-forward; or "
+            "on every address of the pod, over TLS, for users of the cluster (default: off)"
         ),
     )
     add("--dashboard-port", type=port(8090), default=8090, help="port of the dashboard (default: 8090)")

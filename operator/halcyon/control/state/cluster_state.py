@@ -40,10 +40,6 @@ MAX_LOGGED_FIELDS = 20
 """Maximum number of sentences about malformed fields that are logged per object."""
 
 
-def _ignore(_key: Key, _before: Object | None, _after: Object | None) -> None:
-    """Ignore a change of a ResourceQuota. Scaling decisions read the current quotas from the cache."""
-
-
 def _pod_index(pod: Object) -> Iterable[str]:
     """Yield the index value of a pod: the model's name for a server pod, and `balancer/NAME` for a balancer pod."""
     for owner in _owner_index(pod):
@@ -123,7 +119,7 @@ class ClusterState:
         self.quotas = self._informer(
             kinds.RESOURCE_QUOTA,
             index=lambda _: (QUOTA_INDEX,),
-            listener=_ignore,
+            listener=lambda *_: None,  # scaling decisions read the current quotas from the cache
             selector="",
             project=resource_quotas.project,
         )
@@ -181,18 +177,6 @@ class ClusterState:
         conditions = ((self.resources.get(key) or {}).get("status") or {}).get("conditions") or ()
         return next((str(c.get("message")) for c in conditions if (c.get("type"), c.get("reason")) == _CONFLICT), "")
 
-    def wrote(self, owner: Key, kind: Kind, obj: Object) -> None:
-        """Record a write by the operator. No decision on `owner` is made before the cache shows the write."""
-        self.own_writes.wrote(owner, kind, obj)
-
-    def is_behind(self, owner: Key) -> bool:
-        """Return whether the caches don't show all of the operator's writes for this ModelDeployment yet."""
-        return self.own_writes.is_behind(owner)
-
-    def version_written(self, key: Key) -> str | None:
-        """Return the resourceVersion of the operator's last write to a ModelDeployment; None if the cache shows it."""
-        return self.own_writes.version(key, kinds.MODEL_DEPLOYMENT, key)
-
     def children_of(self, key: Key) -> dict[tuple[Kind, str], Object]:
         """Return the cached objects, of any owner, that have the name of a child of this ModelDeployment."""
         return {
@@ -205,10 +189,6 @@ class ClusterState:
     def owned(self, kind: Kind, key: Key, uid: str) -> list[Object]:
         """Return the cached objects of a kind that a ModelDeployment owns. `uid` is the uid of the ModelDeployment."""
         return [obj for obj in self.children[kind].find(key.namespace, key.name) if belongs(obj, uid)]
-
-    def forget_writes(self, owner: Key) -> None:
-        """Drop the recorded writes for a ModelDeployment that was deleted."""
-        self.own_writes.forget(owner)
 
     def _cache_of(self, kind: Kind) -> Informer:
         if kind in self.routes.informers:

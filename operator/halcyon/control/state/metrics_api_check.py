@@ -70,9 +70,9 @@ class MetricsApiCheck:
         While the API server can't be reached, the last result stays.
         """
         server = api_service.NAMESPACED if self._watched else await self._find_server()
-        if self._tolerance is None:
+        if not self._tolerance:  # the API server may have been upgraded since the last check
             await self._check_tolerance()
-        result = replace(self._last_server if server is None else server, tolerance=bool(self._tolerance))
+        result = replace(self._last_server if server is None else server, tolerance=self._tolerance)
         certificates = self._certificates.certificates
         # The APIService may refer to another server since the last result, whose caBundle must stay.
         if server is not None and server.ours and certificates is not None:
@@ -91,11 +91,12 @@ class MetricsApiCheck:
         try:
             server = await api_service.find_server(self._client, namespace=self._namespace, service=self._service)
         except (errors.ApiError, errors.Unreachable) as error:
-            self._is_server_known = self._is_server_known or not isinstance(error, _TRANSIENT_ERRORS)
+            is_answer = not isinstance(error, _TRANSIENT_ERRORS)
+            self._is_server_known |= is_answer
             why = f"it is unknown who serves external.metrics.k8s.io: {error}"
             log.warning("cannot check the external metrics API; the last result stays", extra={"error": str(error)})
-            if self.result is api_service.UNKNOWN:
-                self._last_server = ExternalMetricsApi(ours=False, why=why)
+            if self._last_server.ours is None:
+                self._last_server = ExternalMetricsApi(ours=False if is_answer else None, why=why)
             return None
         self._is_server_known, self._last_server = True, server
         return server

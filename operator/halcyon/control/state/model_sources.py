@@ -79,9 +79,8 @@ class ModelSources:
             if obj is None:
                 return absent
             content = (obj["metadata"]["resourceVersion"], obj.get("data") or {}, obj.get("binaryData") or {})
-            if self._is_named(
-                key.namespace, f"configmap/{key.name}"
-            ):  # its last user may have been deleted during the fetch
+            # Its last user may have been deleted during the fetch.
+            if self._is_named(key.namespace, f"configmap/{key.name}"):
                 self._contents[key] = content
         keys = {str(item.get("key")) for item in items}
         _, data, binary = content

@@ -10,6 +10,7 @@ A field is checked by a dry run once a model uses it, because versions and featu
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -67,16 +68,18 @@ class PodFieldSupport:
     """Monotonic clock for the time since the last check."""
     _is_supported: bool | None = field(default=None, init=False)
     _checked_at: float | None = field(default=None, init=False)
+    _checking: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     async def lacking(self, namespace: str) -> str:
-        """Return a sentence if the cluster doesn't support the field; empty if it does, or if that is unknown.
+        """Return a sentence if the cluster doesn't support the field; empty if it does, or if no check has shown it yet.
 
-        If the field is unsupported although that is unknown, the pods' status shows the problem.
+        If a later check fails, the last result stays. An unsupported field that no check has shown is seen in the pods' status.
         """
-        now = self.clock.monotonic()
-        if self._checked_at is None or (not self._is_supported and now - self._checked_at >= RECHECK_INTERVAL_S):
-            self._checked_at = now
-            self._is_supported = await self._check(namespace)
+        async with self._checking:  # other models wait for the result of a check in progress
+            now = self.clock.monotonic()
+            if self._checked_at is None or (not self._is_supported and now - self._checked_at >= RECHECK_INTERVAL_S):
+                result, self._checked_at = await self._check(namespace), now
+                self._is_supported = self._is_supported if result is None else result
         return self.pod_field.lacking if self._is_supported is False else ""
 
     async def _check(self, namespace: str) -> bool | None:

@@ -434,7 +434,7 @@ def test_an_own_write_seen_before_its_response_is_no_change_by_others() -> None:
                 resource = world.kube.objects[kinds.MODEL_DEPLOYMENT, key.namespace, key.name]
                 next_version = str(int(resource["metadata"]["resourceVersion"]) + 1)
                 status = {"metadata": resource["metadata"] | {"resourceVersion": next_version}}
-                world.caches.wrote(key, kinds.MODEL_DEPLOYMENT, status)
+                world.caches.own_writes.wrote(key, kinds.MODEL_DEPLOYMENT, status)
                 dictated.desired[key] = desired - 1
                 world.speak()
                 await asyncio.sleep(6)

@@ -16,6 +16,7 @@ from halcyon.control.objects.actuator import Actuator
 from halcyon.control.objects.child_names import every_child
 from halcyon.control.state.scope import Scope, SourceState
 from halcyon.kube import kinds
+from halcyon.metricsapi import api_service
 from halcyon.metricsapi.api_service import ExternalMetricsApi
 from halcyon.render import revision
 from halcyon.render.revision import Content
@@ -449,3 +450,29 @@ def test_a_service_account_needs_permission_unless_it_is_the_default() -> None:
     assert (refused.accepted, refused.reason) == (False, Reason.POLICY_DENIED)
     assert "deployer, which this site does not allow (allowed: none; chart value sitePolicy.pods" in refused.message
     assert make(scope_of({"runtime": {"serviceAccountName": "default"}})).acceptance.accepted
+
+
+def test_a_revision_with_the_number_of_another_gets_a_newer_number() -> None:
+    """A new leader may write a revision before it has seen that of the former leader."""
+    before = scope_of({"batching": {"maxBatchSize": 4}})
+    now = after(before, {"batching": {"maxBatchSize": 8}})
+    (other,), mine = now.revisions, make(now).target
+    assert mine is not None
+    tied = replace(now, revisions=tuple(replace(r, number=2) for r in (other, mine)))
+    planned = make(tied)
+
+    assert planned.target is not None
+    assert (planned.target.key, planned.target.number) == (mine.key, 3)
+
+
+@pytest.mark.parametrize("unknown", [replace(OURS, tolerance=None), api_service.UNKNOWN])
+def test_the_hpa_stays_while_it_is_unknown_whether_it_works(unknown: ExternalMetricsApi) -> None:
+    """As after a start of the operator while the API server is busy, or an admission webhook for HPAs is down."""
+    before = scope_of(SCALING, metrics_api=OURS)
+    planned = make(after(before, SCALING, metrics_api=unknown))
+
+    assert (kinds.HPA, "digits") not in planned.delete
+    assert applied_children(after(before, SCALING, metrics_api=unknown)) == applied_children(
+        after(before, SCALING, metrics_api=OURS)
+    )
+    assert make(scope_of(SCALING, metrics_api=unknown)).actuator is Actuator.DIRECT

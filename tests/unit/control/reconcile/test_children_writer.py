@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from typing import Any
 
@@ -398,7 +399,13 @@ async def test_a_rejected_deletion_is_reported_and_stops_no_other() -> None:
     assert left == {kinds.PDB, kinds.CONFIG_MAP}
 
 
-async def test_a_surplus_hpa_is_deleted_while_writes_are_rejected() -> None:
+@pytest.mark.parametrize(
+    ("denied", "failure", "reason"),
+    [("template", None, "Forbidden"), ("", errors.Busy(500, "failed calling webhook"), "Accepted")],
+)
+async def test_a_surplus_hpa_is_deleted_while_writes_are_rejected(
+    denied: str, failure: Exception | None, reason: str
+) -> None:
     api = Denying()
     team = Team(api=api)
     team.ask("one")
@@ -408,12 +415,14 @@ async def test_a_surplus_hpa_is_deleted_while_writes_are_rejected() -> None:
     target = {"apiVersion": kinds.MODEL_DEPLOYMENT.api_version, "kind": "ModelDeployment", "name": "one"}
     hpa = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "spec": {"scaleTargetRef": target}}
     team.seen(kinds.HPA, "one", hpa | {"metadata": dict(service["metadata"])})
-    api.denied = "template"
+    api.denied = denied
+    api.errors |= {"Deployment": failure} if failure else {}
     team.ask("one", scaling={"policy": "Planner", "maxReplicas": 4}, runtime={"image": "other/triton:1"})
     for _ in range(2):
-        await team.reconciler.reconcile(KEY)
+        with contextlib.suppress(errors.Busy):
+            await team.reconciler.reconcile(KEY)
 
-    assert api.accepted["one"] == "Forbidden"
+    assert api.accepted["one"] == reason
     assert (kinds.HPA, "team", "one") not in api.objects
 
 
@@ -455,3 +464,50 @@ async def test_a_rejected_copy_of_replicas_is_reported_and_stops_no_write() -> N
     assert team.api.accepted["one"] == "Forbidden"
     assert (kinds.SERVICE, "team", "one-headless") in team.api.objects
     assert team.api.objects[kinds.DEPLOYMENT, "team", "one-a"]["spec"]["replicas"] == 3
+
+
+@pytest.mark.parametrize("failure", [errors.Busy(500, "failed calling webhook"), errors.Unreachable("timeout")])
+async def test_servers_are_scaled_while_the_webhook_for_new_config_maps_is_down(failure: Exception) -> None:
+    class Down(Denying):
+        """An API server whose webhook for new ConfigMaps doesn't answer."""
+
+        @override
+        async def apply(
+            self, kind: Kind, obj: Object, *, subresource: str = "", manager: str = FIELD_MANAGER
+        ) -> Object:
+            try:
+                return await super().apply(kind, obj, subresource=subresource, manager=manager)
+            except errors.Refused as error:
+                raise failure from error
+
+    api = Down()
+    team, scaling = Team(api=api), {"maxReplicas": 4}
+    team.ask("one", scaling=scaling)
+    for _ in range(3):
+        await team.reconciler.reconcile(KEY)
+    before = api.objects[kinds.DEPLOYMENT, "team", "one-a"]["spec"]
+    api.denied = "ConfigMap"
+    team.ask("one", scaling=scaling, replicas=3, batching={"maxBatchSize": 4})
+    for _ in range(3):
+        with pytest.raises(type(failure)):
+            await team.reconciler.reconcile(KEY)
+
+    assert api.objects[kinds.DEPLOYMENT, "team", "one-a"]["spec"] == {**before, "replicas": 3}
+    assert AcceptedSpecs(team.caches).get(KEY) is not None
+
+
+async def test_the_accepted_spec_stays_while_its_digest_cannot_be_written() -> None:
+    team = Team()
+    team.ask("one", scaling={"maxReplicas": 4})
+    for _ in range(3):
+        await team.reconciler.reconcile(KEY)
+    before = team.accepted_text("one")
+    team.api.errors["ControllerRevision"] = errors.Refused(403, "exceeded quota: count/controllerrevisions.apps=1")
+    team.ask("one", scaling={"maxReplicas": 8}, batching={"maxBatchSize": 4})
+    for _ in range(3):
+        await team.reconciler.reconcile(KEY)
+
+    # A new process reads both from the cluster.
+    assert AcceptedSpecs(team.caches).get(KEY) is not None
+    assert team.accepted_text("one") == before
+    assert "AcceptedSpecEdited" not in team.event_reasons()

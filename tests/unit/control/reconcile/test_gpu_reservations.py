@@ -163,3 +163,17 @@ async def test_servers_of_a_rejected_revision_take_only_reserved_gpus() -> None:
     for _ in range(3):
         await team.reconciler.reconcile(key)
     assert team.api.accepted["one"] == "Accepted"
+
+
+async def test_gpus_are_returned_although_another_object_is_rejected_for_ever() -> None:
+    team = Limited()
+    team.api.errors["PodDisruptionBudget"] = errors.Refused(403, "a policy denies PodDisruptionBudgets")
+    team.want("one", 4)
+    await team.reconcile("one")
+    team.want("one", 1)
+    await team.reconcile("one")
+    team.want("two", 3)
+    await team.reconcile("two")
+
+    assert team.api.accepted == {"one": "Forbidden", "two": "Accepted"}
+    assert (team.api.gpus(), team.api.most) == (LIMIT, LIMIT)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from typing_extensions import override
@@ -14,12 +15,14 @@ from halcyon.control.desired.plan import ReconcilePlan
 from halcyon.control.reconcile.reconciler import Reconciler
 from halcyon.control.reconcile.status_writer import COUNTS_INTERVAL_S, STATES_INTERVAL_S, STATUS_INTERVAL_S
 from halcyon.control.state.cluster_state import ClusterState
+from halcyon.control.state.scope import PublishedScaling, Signals
 from halcyon.kube import errors
 from halcyon.kube.client import FIELD_MANAGER, Object
 from halcyon.kube.event_recorder import EventRecorder
-from halcyon.kube.kinds import MODEL_DEPLOYMENT, Key, Kind
+from halcyon.kube.kinds import MODEL_DEPLOYMENT, POD, Key, Kind
 from halcyon.render import names
 from tests.clocks import DrivenClock, SplitClock
+from tests.unit.control.reconcile.reconciled_namespace import Team
 from tests.unit.control.reconcilers import reconciler, scope_builder
 from tests.unit.control.scope_builders import pod, resource
 from tests.unit.kube.memory_kube import MemoryKube
@@ -254,3 +257,27 @@ async def test_pods_that_arrive_singly_are_written_once_a_second_and_news_twice(
         have(number)
         assert await reconciled(5 + number) == COUNTS_INTERVAL_S
     assert len(kube.statuses) == 2
+
+
+async def test_a_dead_backend_is_restarted_while_a_webhook_of_services_is_down() -> None:
+    class Dead:
+        """Agents that report a dead backend."""
+
+        def reported(self, _: Key, /) -> Signals:
+            return Signals(dead={"one-a-0": "it executes no batch"})
+
+        def published(self, _: Key, /) -> PublishedScaling:
+            return PublishedScaling()
+
+    team = Team()
+    team.api.errors["Service"] = errors.Busy(500, "failed calling webhook")
+    team.ask("one")
+    server = pod("one-a-0", ready=True, containers=[{"name": names.TRITON, "restartCount": 0}])
+    server["metadata"]["labels"] |= {names.OWNER_LABEL: "one", names.COMPONENT_LABEL: names.SERVER}
+    team.api._put((POD, "team", "one-a-0"), server)
+    team.caches.pods._store(Key("team", "one-a-0"), server)
+    team.reconciler.scopes = replace(team.reconciler.scopes, scaling=Dead())
+    with pytest.raises(errors.Busy):
+        await team.reconciler.reconcile(Key("team", "one"))
+
+    assert names.RESTART_ANNOTATION in team.api.objects[POD, "team", "one-a-0"]["metadata"]["annotations"]

@@ -10,9 +10,10 @@ from prometheus_client import CollectorRegistry
 
 from halcyon.control.reconcile.reconciler import Reconciler, Result
 from halcyon.control.reconcile.workers import Workers
+from halcyon.kube import errors
 from halcyon.kube.clock import SYSTEM_CLOCK
 from halcyon.kube.kinds import Key
-from halcyon.kube.work_queue import Priority, WorkQueue
+from halcyon.kube.work_queue import BACKOFF_FIRST_S, Priority, WorkQueue
 from tests.clocks import DrivenClock
 
 IDLE_S = 3600.0
@@ -74,3 +75,22 @@ async def test_postponed_work_keeps_its_place_before_less_urgent_keys() -> None:
     running.cancel()
 
     assert behind.done == ["count", "a", "b", "c"]
+
+
+async def test_a_postponed_key_keeps_the_backoff_of_its_failures() -> None:
+    """Otherwise a busy API server, whose watches are late, would get retries several times a second."""
+    outcomes = iter([errors.Busy(503, "later"), errors.Busy(503, "later"), Result(0.05, postponed=True)])
+
+    class Failing:
+        async def reconcile(self, _: Key) -> Result:
+            outcome = next(outcomes)
+            if isinstance(outcome, errors.Busy):
+                raise outcome
+            return outcome
+
+    queue, key = WorkQueue(SYSTEM_CLOCK, jitter=lambda: 1.0), Key("team", "a")
+    workers = Workers(queue, cast("Reconciler", Failing()), CollectorRegistry(), SYSTEM_CLOCK)
+    for _ in range(3):
+        await workers._reconcile(key)
+
+    assert queue.fail(key) == 4 * BACKOFF_FIRST_S

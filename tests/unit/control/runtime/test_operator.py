@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
+from halcyon.control.runtime import operator
 from halcyon.control.runtime.operator import REPORTS_TIMEOUT_S, STUCK_TIMEOUT_S, Operator
 from halcyon.kube.kinds import Key
 
@@ -38,8 +42,8 @@ class Process:
     def probed(self) -> tuple[str, str]:
         """Return the problems that the liveness and the readiness probe report."""
         self.parts.leadership.is_leader, self.parts.caches.synced = self.is_leader, self.synced
-        operator: Any = cast("Operator", self.parts)
-        return Operator._stuck(operator), Operator._awaited_reports(operator)
+        process: Any = cast("Operator", self.parts)
+        return Operator._stuck(process), Operator._awaited_reports(process)
 
 
 def test_a_new_leader_is_alive_while_its_caches_are_filled() -> None:
@@ -58,3 +62,14 @@ def test_the_wait_for_reports_begins_when_the_caches_are_filled() -> None:
     assert process.probed()[1]
     process.now += 0.1
     assert not process.probed()[1]
+
+
+async def test_a_new_leader_begins_although_the_check_of_the_metrics_api_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As while an admission webhook for HPAs hangs, which the check's dry run calls."""
+    monkeypatch.setattr(operator, "FIRST_CHECK_S", 0.05)
+    hanging = SimpleNamespace(
+        metrics_api=SimpleNamespace(is_certain=False),
+        _check_metrics_api=asyncio.Event().wait,
+    )
+    async with asyncio.timeout(5):
+        await Operator._find_metrics_api(cast("Operator", hanging))

@@ -116,4 +116,24 @@ def test_a_denied_check_is_an_answer(error: errors.ApiError) -> None:
     check = MetricsApiCheck(Denied(), NoCertificates(), namespace="halcyon-system", service="halcyon")
     asyncio.run(check.run_once())
     assert check.is_certain
-    assert (check.result.ours, check.result.tolerance) == (False, False)
+    assert (check.result.ours, check.result.tolerance) == (False, None)
+
+
+def test_the_tolerance_is_used_after_an_upgrade_of_the_api_server() -> None:
+    class Upgraded(MemoryKube):
+        """An API server that drops the field until it is upgraded."""
+
+        old = True
+
+        @override
+        async def create(self, kind: Kind, obj: Object, *, namespace: str = "", dry_run: bool = False) -> Object:
+            return {**obj, "spec": {"behavior": {}}} if self.old else obj
+
+    kube = Upgraded()
+    check = MetricsApiCheck(kube, NoCertificates(), namespace="halcyon-system", service="halcyon")
+    asyncio.run(check.run_once())
+    assert not check.result.tolerance
+    kube.old = False
+
+    assert asyncio.run(check.run_once())
+    assert check.result.tolerance

@@ -13,11 +13,11 @@ def test_the_caches_are_stale_until_they_have_our_own_write_of_replicas() -> Non
     world.store(world.caches.resources, resource())
     model = resource()
     model["metadata"]["resourceVersion"] = "500"
-    assert not world.caches.is_behind(DIGITS)
+    assert not world.caches.own_writes.is_behind(DIGITS)
 
-    world.caches.wrote(DIGITS, kinds.MODEL_DEPLOYMENT, model)
-    assert world.caches.is_behind(DIGITS)
-    assert not world.caches.is_behind(Key("team", "other"))
+    world.caches.own_writes.wrote(DIGITS, kinds.MODEL_DEPLOYMENT, model)
+    assert world.caches.own_writes.is_behind(DIGITS)
+    assert not world.caches.own_writes.is_behind(Key("team", "other"))
 
     world.caches.resources._store(DIGITS, model)
-    assert not world.caches.is_behind(DIGITS)
+    assert not world.caches.own_writes.is_behind(DIGITS)

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from typing_extensions import override
 
-from halcyon.control.state.pod_field_support import IMAGE_VOLUMES, RESOURCE_CLAIMS, PodField, PodFieldSupport
+from halcyon.control.state.pod_field_support import (
+    IMAGE_VOLUMES,
+    RECHECK_INTERVAL_S,
+    RESOURCE_CLAIMS,
+    PodField,
+    PodFieldSupport,
+)
 from halcyon.kube import errors
 from halcyon.kube.client import Object
 from halcyon.kube.kinds import Kind
+from tests.clocks import DrivenClock
 from tests.unit.kube.memory_kube import MemoryKube
 
 DROPPED = (
@@ -47,3 +56,34 @@ async def test_a_field_is_unsupported_only_if_its_loss_was_the_reason(
 
 async def test_a_field_that_the_dry_run_keeps_is_supported() -> None:
     assert await PodFieldSupport(MemoryKube(), IMAGE_VOLUMES).lacking("team") == ""
+
+
+class _Slow(_Rejecting):
+    """An API server that answers after other tasks have run, as any does, with an error of its own while it is `busy`."""
+
+    busy = False
+
+    @override
+    async def create(self, kind: Kind, obj: Object, *, namespace: str = "", dry_run: bool = False) -> Object:
+        await asyncio.sleep(0)
+        if self.busy:
+            raise errors.Busy(503, "etcd has no leader")
+        return await super().create(kind, obj, namespace=namespace, dry_run=dry_run)
+
+
+async def test_models_that_are_checked_at_once_get_the_same_result() -> None:
+    """As after a start of the operator, whose workers begin with several models."""
+    support = PodFieldSupport(_Slow(DROPPED), IMAGE_VOLUMES)
+    results = await asyncio.gather(*(support.lacking("team") for _ in range(3)))
+
+    assert results == [IMAGE_VOLUMES.lacking] * 3
+
+
+async def test_a_missing_feature_stays_missing_while_checks_fail() -> None:
+    now, kube = 1000.0, _Slow(DROPPED)
+    support = PodFieldSupport(kube, IMAGE_VOLUMES, DrivenClock(lambda: now))
+    assert await support.lacking("team") == IMAGE_VOLUMES.lacking
+    kube.busy = True
+    now += RECHECK_INTERVAL_S
+
+    assert await support.lacking("team") == IMAGE_VOLUMES.lacking
