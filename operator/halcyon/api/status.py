@@ -306,10 +306,7 @@ class CostStatus(ApiModel):
 
 
 class AdviceStatus(ApiModel):
-    """A recommended change to the spec, based on recent measurements.
-
-    Halcyon never makes the change itself.
-    """
+    """A recommended change to the spec, based on recent measurements. Halcyon never makes the change itself."""
 
     rule: Short
     """Name of the advice rule that applies, as in the advice reference, for example `BatchAlwaysFull`."""

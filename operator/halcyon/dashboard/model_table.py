@@ -7,7 +7,7 @@ Out of scope: which models a user may see (`authorization`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeVar, get_args
 
@@ -23,7 +23,7 @@ from halcyon.dashboard.model_row import (
     row_or_unreadable,
     totals,
 )
-from halcyon.dashboard.ports import ModelNumbers, Name, Object
+from halcyon.dashboard.ports import DashboardSource, Name
 
 ProblemFilter = Literal["any", "unhealthy", "unready", "errors", "slow", "stalled", "blind", "limited"]
 """Filter of the table by problem. `any` selects models with at least one problem, and `unhealthy` selects models that
@@ -149,35 +149,21 @@ class Fleet:
         """Documents of the rows that were returned in this second."""
 
     def page(
-        self,
-        query: TableQuery,
-        *,
-        names: Callable[[], Collection[Name]],
-        version: Callable[[Name], object],
-        model: Callable[[Name], Object | None],
-        numbers: Callable[[Name], ModelNumbers],
-        namespaces: frozenset[str] | None,
-        changes: int,
-        step: int,
-        second: int,
+        self, query: TableQuery, source: DashboardSource, *, namespaces: frozenset[str] | None, step: int, second: int
     ) -> dict[str, Any]:
         """Return the JSON document for a page of the table. All calls in one second return the same values.
 
         Args:
             query: filter, order and page.
-            names: returns the keys of all models.
-            version: returns the resourceVersion of a model.
-            model: returns the ModelDeployment of a model; called only if its version has changed.
-            numbers: returns the current numbers of a model; called only for the rows on the page.
+            source: models, and their current numbers, which are read only for the rows on the page.
             namespaces: namespaces that the user may see; None means all.
-            changes: number of changes to ModelDeployments so far.
             step: number of steps in the history so far.
             second: current time in whole seconds.
         """
         if second != self._second:
             self._second = second
             self._documents.clear()
-            self._refresh(names, version, model, changes, step)
+            self._refresh(source, step)
         scope = (namespaces, query.namespace)
         visible = cached(self._visible, scope, lambda: self._select_visible(*scope))
         order = (*scope, query.text, query.state, query.problem, query.sort, query.descending)
@@ -187,26 +173,19 @@ class Fleet:
             "namespaces": sorted({n.namespace for n in self._rows if namespaces is None or n.namespace in namespaces}),
             "matched": len(matched),
             "offset": query.offset,
-            "rows": [self._document(row, numbers) for row in rows],
+            "rows": [self._document(row, source) for row in rows],
         }
 
-    def _refresh(
-        self,
-        names: Callable[[], Collection[Name]],
-        version: Callable[[Name], object],
-        model: Callable[[Name], Object | None],
-        changes: int,
-        step: int,
-    ) -> None:
+    def _refresh(self, source: DashboardSource, step: int) -> None:
         """Read the models that have changed, and in a new step of the history all loads."""
-        if (changes, step) == (self._changes, self._step):
+        if (source.changes, step) == (self._changes, self._step):
             return
-        if changes != self._changes:
+        if source.changes != self._changes:
             rows: dict[Name, tuple[str, TableRow]] = {}
-            for name in names():
+            for name in source.names():
                 held = self._rows.get(name)
-                if held is None or held[0] != version(name):
-                    obj = model(name)
+                if held is None or held[0] != source.version(name):
+                    obj = source.model(name)
                     held = None if obj is None else (obj["metadata"]["resourceVersion"], row_or_unreadable(name, obj))
                 if held is not None:
                     rows[name] = held
@@ -216,7 +195,7 @@ class Fleet:
             self._loads.clear()
         # Loads change with the step only, and reading all of them takes most of the time of a step.
         self._loads = {name: self._loads.get(name) or self._history.load(name) for name in self._rows}
-        self._changes, self._step = changes, step
+        self._changes, self._step = source.changes, step
         self._visible.clear()
         self._orders.clear()
 
@@ -228,7 +207,7 @@ class Fleet:
         ]
         return _VisibleModels(rows, totals(rows, self._loads))
 
-    def _document(self, row: TableRow, read: Callable[[Name], ModelNumbers]) -> dict[str, Any]:
+    def _document(self, row: TableRow, source: DashboardSource) -> dict[str, Any]:
         if row.key in self._documents:
             return self._documents[row.key]
         of_row, static = self._static_parts.get(row.key, (None, {}))
@@ -236,7 +215,7 @@ class Fleet:
             series = self._history.series(row.key, SPARK_POINTS)
             static = asdict(row) | {"sparks": [values[_COLUMNS["rate"]] for values in series.rows]}
             self._static_parts[row.key] = (row, static)
-        newest, numbers = self._history.newest(row.key), read(row.key)
+        newest, numbers = self._history.newest(row.key), source.reading(row.key)
         document = self._documents[row.key] = static | {
             "queue": rounded(row.queue if numbers.waiting is None else numbers.waiting),
             "gpu": rounded(row.gpu if numbers.gpu is None else numbers.gpu),

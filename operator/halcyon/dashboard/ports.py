@@ -146,10 +146,7 @@ class DashboardSource(Protocol):
         """Return the revisions of the model that the cluster keeps, in any order."""
 
     def overlay(self, name: Name) -> str:
-        """Return the settings that Halcyon adds to the model's config.pbtxt, as text.
-
-        The text is empty if no settings have been rendered yet.
-        """
+        """Return the settings that Halcyon adds to the model's config.pbtxt, as text; empty before they are rendered."""
 
     def reading(self, name: Name) -> ModelNumbers:
         """Return the current measured values of the model."""
@@ -158,7 +155,4 @@ class DashboardSource(Protocol):
         """Return the past arrivals that the model's planner has stored; None if the model has no planner."""
 
     def known(self, name: Name) -> Known | None:
-        """Return the planner's targets, and what the planner has learnt about the model.
-
-        Return None if the model has no planner, or if too little is known.
-        """
+        """Return the planner's targets and what it has learnt of the model; None without a planner, or if that is too little."""

@@ -264,17 +264,7 @@ class Dashboard:
         return cached(self._tables, (namespaces, query), lambda: self._render_table(query, namespaces))
 
     def _render_table(self, query: TableQuery, namespaces: frozenset[str] | None) -> bytes:
-        document = self._fleet.page(
-            query,
-            names=self._source.names,
-            version=self._source.version,
-            model=self._source.model,
-            numbers=self._source.reading,
-            namespaces=namespaces,
-            changes=self._source.changes,
-            step=self._steps(),
-            second=self._second,
-        )
+        document = self._fleet.page(query, self._source, namespaces=namespaces, step=self._steps(), second=self._second)
         return orjson.dumps({"synced": self._source.synced, "allocatable": self._metrics.allocatable()} | document)
 
     async def _model_document(self, request: web.Request) -> bytes:

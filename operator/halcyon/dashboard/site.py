@@ -98,10 +98,7 @@ class Prometheus(Protocol):
         """Return the result of a query; None if there is no series."""
 
     async def rows(self, query: str, over: QueryRange) -> Sequence[Mapping[str, Any]]:
-        """Return the series of a range query.
-
-        Each series is a dictionary with its labels (`metric`) and its points (`values`).
-        """
+        """Return the series of a range query, each as a dictionary with its labels (`metric`) and points (`values`)."""
 
 
 class SiteMetrics:
@@ -154,10 +151,7 @@ class SiteMetrics:
 
 
 def span(now: float, hours: int) -> QueryRange:
-    """Return the time range and the step of a query for the last `hours` hours.
-
-    The times are multiples of the step, so that a chart doesn't change its shape as time passes.
-    """
+    """Return the time range of a query in whole steps, so that a chart doesn't change its shape as time passes."""
     step_s = math.ceil(hours * 3600 / MAX_POINTS / 10) * 10
     end = now // step_s * step_s
     return QueryRange(end - (MAX_POINTS - 1) * step_s, end, step_s)
@@ -176,9 +170,7 @@ def query(name: Name, served: str, over: QueryRange) -> str:
 
 
 def parse(rows: Sequence[Mapping[str, Any]], over: QueryRange) -> dict[str, Any]:
-    """Return the result of a range query as a list of values for each field.
-
-    A value is None if the point has no sample.
+    """Return the result of a range query as a list of values for each field; None for a point without a sample.
 
     Raises:
         ValueError, KeyError or TypeError: the rows are not those of the query.

@@ -31,9 +31,7 @@ class WhatIfQuery:
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> WhatIfQuery:
-        """Parse the query parameters of a URL: latency (for example 200ms), min, max and hours.
-
-        A parameter that is missing or empty means the current value.
+        """Parse the query parameters latency (for example 200ms), min, max and hours. Missing ones keep the current value.
 
         Raises:
             InvalidQuery: a parameter is invalid.

@@ -1,3 +1,4 @@
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,17 +28,15 @@ class Site:
         return self.same_second(namespaces, **query)
 
     def same_second(self, namespaces: set[str] | None = None, **query: str) -> dict[str, Any]:
-        return self.fleet.page(
-            TableQuery.of(query),
+        source: Any = SimpleNamespace(
             names=lambda: list(self.models),
             version=lambda name: self.models[name]["metadata"]["resourceVersion"],
             model=self._object,
-            numbers=self._reading,
-            namespaces=None if namespaces is None else frozenset(namespaces),
+            reading=self._reading,
             changes=self.version,
-            step=0,
-            second=self.version,
         )
+        allowed = None if namespaces is None else frozenset(namespaces)
+        return self.fleet.page(TableQuery.of(query), source, namespaces=allowed, step=0, second=self.version)
 
     def _object(self, name: Name) -> Object | None:
         self.unpacked.append(name)
@@ -336,10 +335,14 @@ def test_loads_are_read_once_for_each_step_and_each_new_model() -> None:
 
     def reads(changes: int, step: int) -> int:
         read.clear()
-        fleet.page(
-            TableQuery(), names=lambda: list(objects), version=lambda _: "1", model=objects.get,
-            numbers=lambda _: UNKNOWN, namespaces=None, changes=changes, step=step, second=10 * changes + step,
-        )  # fmt: skip
+        source: Any = SimpleNamespace(
+            names=lambda: list(objects),
+            version=lambda _: "1",
+            model=objects.get,
+            reading=lambda _: UNKNOWN,
+            changes=changes,
+        )
+        fleet.page(TableQuery(), source, namespaces=None, step=step, second=10 * changes + step)
         return len(read)
 
     assert reads(1, 1) == 1

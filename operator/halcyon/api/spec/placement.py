@@ -235,10 +235,7 @@ class Placement(ApiModel):
 
 
 class ServerPlacement(Placement):
-    """Placement of the server pods.
-
-    Pods with GPUs also tolerate taints with the name of their GPU resource.
-    """
+    """Placement of the server pods. Pods with GPUs also tolerate taints with the name of their GPU resource."""
 
     affinity: Affinity | None = None
     """Scheduling rules based on the labels of nodes and of other pods in the namespace, as in a pod spec. Default:

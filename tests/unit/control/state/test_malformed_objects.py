@@ -6,6 +6,7 @@ import asyncio
 import copy
 import logging
 from collections.abc import Callable, Coroutine, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
@@ -197,17 +198,14 @@ class Replica:
             self.costs.count(key)
         lines = (await self.metrics.page()).splitlines()
         listed = [Name(*key) for key in self.caches.resources.all_keys()]
-        self.fleet.page(
-            TableQuery(),
+        source: Any = SimpleNamespace(
             names=lambda: listed,
             version=lambda name: self.caches.resources.version(Key(*name)),
             model=lambda name: self.caches.resources.get(Key(*name)),
-            numbers=lambda _: UNKNOWN,
-            namespaces=None,
+            reading=lambda _: UNKNOWN,
             changes=self.version,
-            step=0,
-            second=self.version,
         )
+        self.fleet.page(TableQuery(), source, namespaces=None, step=0, second=self.version)
         rows = {name: row for name, (_, row) in self.fleet._rows.items()}
         return rows, [line for line in lines if '="good"' in line]
 
@@ -504,7 +502,8 @@ def test_a_failing_row_reports_it_beside_the_others() -> None:
     models = {Name("a", "odd"): {"metadata": {"resourceVersion": "1"}}, Name("a", "good"): FULL}
     fleet = Fleet(ChartHistory())
 
-    fleet._refresh(lambda: list(models), lambda _: "1", models.get, 1, 0)
+    source: Any = SimpleNamespace(names=lambda: list(models), version=lambda _: "1", model=models.get, changes=1)
+    fleet._refresh(source, 0)
 
     assert fleet._rows[Name("a", "odd")][1].reason == "Unreadable"
     assert fleet._rows[Name("a", "good")][1] == row(FULL)
