@@ -102,7 +102,7 @@ def test_process_may_open_a_connection_for_each_request_in_flight(hard: int, lim
     assert output.split() == [str(limit), str(hard)]
 
 
-def test_rate_of_slow_callers_without_a_warm_up_is_that_of_their_answers() -> None:
+def test_rate_of_slow_callers_without_a_warm_up_is_their_answers_rate() -> None:
     callers = Scenario(kind="blocking", duration_s=10)
     requests = columns([0.0, 7.0], 7.0)
     assert measured_s(callers, requests, None, stopped_s=None, has_warm_up=False) == 14
