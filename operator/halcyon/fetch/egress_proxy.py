@@ -148,16 +148,17 @@ class EgressProxy:
                 await writer.drain()
                 return
             open_.append(server_writer)
+            respond = _copy
             through_site = self._site is not None and self._site.serves(host)
             if tunnel and through_site:
                 if denied := await self._open_tunnel(head, server_reader, server_writer):
                     self._denied[host, port] = denied
                     return
             elif not tunnel and not through_site:
-                head = _for_origin(head, parts)
+                head, respond = _for_origin(head, parts), _last_response
             self._denied.pop((host, port), None)
             (writer if tunnel else server_writer).write(b"HTTP/1.1 200 OK\r\n\r\n" if tunnel else head)
-            await asyncio.gather(_copy(reader, server_writer), _copy(server_reader, writer))
+            await asyncio.gather(_copy(reader, server_writer), respond(server_reader, writer))
         except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # the client detects the closed connection and reports the error
         finally:
@@ -213,13 +214,30 @@ def _for_origin(head: bytes, url: SplitResult) -> bytes:
     clients send to a proxy. The connection closes after the response, because only the first request on a connection is
     rewritten.
     """
-    line, *lines = head.split(b"\r\n")
-    method, _, version = line.split(b" ", 2)
+    method, _, version = head.partition(b"\r\n")[0].split(b" ", 2)
     path = (url.path or "/") + (f"?{url.query}" if url.query else "")
-    headers = [
-        header for header in lines if header.partition(b":")[0].lower() not in {b"connection", b"proxy-connection"}
-    ]
-    return b"\r\n".join([b" ".join([method, path.encode(), version]), b"Connection: close", *headers])
+    return _closing(head, b" ".join([method, path.encode(), version]))
+
+
+def _closing(head: bytes, line: bytes) -> bytes:
+    """Return the head with this first line, and with the header that the connection closes after the response."""
+    names = {b"connection", b"proxy-connection", b"keep-alive"}
+    headers = [header for header in head.split(b"\r\n")[1:] if header.partition(b":")[0].lower() not in names]
+    return b"\r\n".join([line, b"Connection: close", *headers])
+
+
+async def _last_response(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Copy the response of a server that closes the connection after it.
+
+    Not all servers say so in the response. The client would then send its next request, for example after a redirect, on
+    a connection that is about to close.
+    """
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+        writer.write(_closing(head, head.partition(b"\r\n")[0]))
+    except asyncio.IncompleteReadError as error:
+        writer.write(error.partial)
+    await _copy(reader, writer)
 
 
 async def _resolved(host: str, port: int, *, may_fail: bool = False) -> list[str]:

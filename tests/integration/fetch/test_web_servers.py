@@ -91,6 +91,12 @@ class Odd(http.server.BaseHTTPRequestHandler):
     def moved(self) -> None:
         self.head(302, Location="/whole.tar.gz", Content_Length=0)
 
+    def moved_before_a_pause(self) -> None:
+        """Respond without a header that the connection closes, and close it later."""
+        self.moved()
+        self.wfile.flush()
+        time.sleep(0.3)
+
     def cut(self) -> None:
         self.head(200, Content_Length=10_000)
         self.wfile.write(packed()[:60])
@@ -110,7 +116,7 @@ def test_pythons_own_server_is_good_enough(tmp_path: Path) -> None:
         assert brought(f"{url}/m.tar.gz", tmp_path / "to") == FILES
 
 
-@pytest.mark.parametrize("name", ["whole", "busy_twice", "moved"])
+@pytest.mark.parametrize("name", ["whole", "busy_twice", "moved", "moved_before_a_pause"])
 def test_an_archive_arrives(name: str, tmp_path: Path) -> None:
     Odd.tries = 0
     with serving(Odd) as url:
