@@ -157,7 +157,7 @@ def test_digests_of_a_push_by_docker_are_those_of_its_short_names(tmp_path: Path
 
 
 def test_builds_for_several_platforms_get_the_settings_of_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PIP_INDEX_URL", "https://pypi.example.com/simple")
+    monkeypatch.setenv("PIP_INDEX_URL", "https://packages.example.com/simple")
     writes = 'while [ "$1" != --metadata-file ]; do shift; done; echo "$METADATA" > "$2"'
     monkeypatch.setenv("METADATA", json.dumps({"containerimage.digest": DIGEST}))
     docker = docker_script(tmp_path, writes)
