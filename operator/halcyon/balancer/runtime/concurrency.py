@@ -16,7 +16,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
 from halcyon.balancer.runtime import shares
-from halcyon.balancer.runtime.concurrency_finder import ConcurrencyFinder, Load, initial_bound
+from halcyon.balancer.runtime.concurrency_finder import ComputeTime, ConcurrencyFinder, Load, initial_bound
 from halcyon.balancer.runtime.shares import MIN_DEMAND, BalancerLoad, Elsewhere
 from halcyon.triton.client import ModelConcurrency
 from halcyon.triton.pod_revision import revision_of
@@ -37,6 +37,9 @@ MAX_REVISIONS: Final = 8
 OBJECTIVE_HALF_LIFE_S: Final = 2.0
 """Half-life of the demand of an idle balancer, in seconds, for plans with a latency objective."""
 _RECENT_S: Final = 1.2
+"""Time before a sample of the pods in which requests may have been on their way, in seconds."""
+_MAX_SAMPLE_AGE_S: Final = 10.0
+"""Time for which the numbers of requests in progress are kept, in seconds. Older samples show nothing."""
 _FORGET_AFTER: Final = 100
 """Number of executions after which earlier executions count only half in the mean."""
 
@@ -90,17 +93,24 @@ class Concurrency:
         inference requests in progress at pods)."""
         self._finders: dict[str, ConcurrencyFinder] = {}
         self._revisions: dict[str, str] = {}
+        self._pods: dict[str, str] = {}
+        """Name of each pod, by its IP address."""
         self._answered: dict[tuple[str, str], int] = {}
         self._inflight: dict[str, deque[tuple[float, int]]] = {}
         self._pending: dict[str, int] | None = None
+        """Number of requests in Triton's queues, by pod name; None if there is no new sample."""
+        self._sampled_at = 0.0
         self._executions: dict[str, tuple[float, float]] = {}
-        self._counters: dict[str, tuple[int, int]] = {}
+        self._counters: dict[str, tuple[int, int, float]] = {}
+        """Successful requests, compute time in microseconds, and time of each pod's last sample, by pod name."""
+        self._compute: dict[str, ComputeTime] = {}
         self._started_at: float | None = None
         self._updated_at = 0.0
 
     def place(self, endpoints: Iterable[Endpoint]) -> None:
         """Set the pods that the model has now."""
-        self._revisions = {endpoint.address: revision_of(endpoint.pod) for endpoint in endpoints}
+        self._pods = {endpoint.address: endpoint.pod for endpoint in endpoints}
+        self._revisions = {address: revision_of(pod) for address, pod in self._pods.items()}
 
     def unknown_revisions(self, endpoints: Iterable[Endpoint]) -> dict[str, Endpoint]:
         """Return one serving pod for each revision whose model configuration is unknown, by revision."""
@@ -110,25 +120,35 @@ class Concurrency:
             if endpoint.serving and (revision := revision_of(endpoint.pod)) not in self.facts
         }
 
-    def add_samples(self, samples: Mapping[str, TritonCounters | None]) -> None:
-        """Add new samples of the pods, by pod name. The sample is None for a pod that does not respond."""
-        pending: dict[str, int | None] = {}
+    def add_samples(self, samples: Mapping[str, TritonCounters | None], since: float) -> None:
+        """Add new samples of the pods.
+
+        Args:
+            samples: sample of each pod, by pod name; None for a pod that does not respond.
+            since: monotonic time at which the first of them was requested, in seconds.
+        """
+        self._sampled_at, self._pending = since, {}
         for pod, read in samples.items():
             revision = revision_of(pod)
-            before = pending.get(revision, 0)
-            pending[revision] = (
-                None if read is None or read.pending is None or before is None else before + read.pending
-            )
+            if read is not None and read.pending is not None:
+                self._pending[pod] = read.pending
             if read is None or read.succeeded is None or read.compute_us is None:
                 continue
-            last, self._counters[pod] = self._counters.get(pod, (0, 0)), (read.succeeded, read.compute_us)
+            is_new = pod not in self._counters
+            last, self._counters[pod] = (
+                self._counters.get(pod, (0, 0, since)),
+                (read.succeeded, read.compute_us, since),
+            )
             done, took_us = read.succeeded - last[0], read.compute_us - last[1]
+            if not is_new and took_us >= 0:
+                self._compute.setdefault(revision, ComputeTime()).add(pod, took_us / 1e6, since - last[2])
             if done > 0 and took_us >= 0:
                 count, total_s = self._executions.get(revision, (0.0, 0.0))
                 keep = 0.5 if count > _FORGET_AFTER else 1.0
                 self._executions[revision] = (keep * count + done, keep * total_s + took_us / 1e6)
         self._counters = {pod: counters for pod, counters in self._counters.items() if pod in samples}
-        self._pending = {revision: count for revision, count in pending.items() if count is not None}
+        revisions = set(map(revision_of, samples))
+        self._compute = {revision: time for revision, time in self._compute.items() if revision in revisions}
 
     def limits(
         self, plan: BalancerPlan, servers: Iterable[AssignedServer], loads: BackendLoads, now: float
@@ -325,18 +345,29 @@ class Concurrency:
                     answered += max(pod.answered - before, 0)
         recent = self._inflight.setdefault(revision, deque())
         recent.append((now, inflight))
-        while now - recent[0][0] > _RECENT_S:
+        while now - recent[0][0] > _MAX_SAMPLE_AGE_S:
             recent.popleft()
-        pending = None if self._pending is None else self._pending.get(revision)
         count, total_s = self._executions.get(revision, (0.0, 0.0))
         return Load(
             pods=len(addresses),
             inflight=inflight,
             waiting=sum(load.waiting.get(slot, 0) for load in loads for slot in slots),
             answered=answered,
-            computing=None if pending is None else min(value for _, value in recent) - pending,
+            computing=self._computing(addresses, recent),
             execution_s=total_s / count if count else None,
+            overlaps=self._compute.get(revision, ComputeTime()).overlaps(self.facts[revision].instances),
         )
+
+    def _computing(self, addresses: list[str], recent: deque[tuple[float, int]]) -> int | None:
+        """Return the minimum number of requests in the pods, but not in Triton's queues, since shortly before the sample.
+
+        The result is None if the sample lacks one of the pods, or if it began before `recent`: (time, requests in progress).
+        """
+        pods = [self._pods.get(address, "") for address in addresses]
+        if self._pending is None or not self._pending.keys() >= set(pods) or recent[0][0] > self._sampled_at:
+            return None
+        begin = max((at for at, _ in recent if at <= self._sampled_at - _RECENT_S), default=recent[0][0])
+        return min(count for at, count in recent if at >= begin) - sum(self._pending[pod] for pod in pods)
 
     def _keep(self, revision: str, bound: int) -> None:
         if self.measured.get(revision) != bound:

@@ -18,7 +18,7 @@ stopping pod can answer within the drain time.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from halcyon.triton.client import ModelConcurrency
@@ -36,11 +36,14 @@ RETRY_S: Final = 300.0
 `MAX_RETRY_S`."""
 MAX_RETRY_S: Final = 3600.0
 MIN_OVERLAP_S: Final = 0.2
-"""Minimum execution time, in seconds, from which simultaneous executions can be detected. In a shorter time, requests
-in transit could be mistaken for simultaneous executions."""
+"""Time that responses may take longer than the executions of all requests in a pod, in seconds."""
 MIN_SAMPLES: Final = 2
-"""Number of successive samples that must show simultaneous executions. A single sample can be wrong because of requests
-in transit."""
+"""Number of successive samples that must show simultaneous executions before a first execution has ended. A single
+sample can be wrong because of requests in transit."""
+MIN_COMPUTE_WINDOW_S: Final = 30.0
+"""Minimum time over which a pod's compute time is compared with the time that has passed, in seconds."""
+COMPUTE_MARGIN: Final = 1.1
+"""Factor for the time that has passed: samples of a pod are taken up to this much later than planned."""
 MIN_WINDOW_S: Final = 0.75
 """Minimum time over which responses are counted, in seconds. It covers three samples."""
 DRAIN_SHARE: Final = 0.9
@@ -63,6 +66,37 @@ class Load:
     no new sample of the pods."""
     execution_s: float | None = None
     """Mean time of an execution, in seconds; None if there has been no execution yet."""
+    overlaps: bool = False
+    """Whether Triton's compute time shows that pods compute more requests at once than they have instances."""
+
+
+@dataclass
+class ComputeTime:
+    """Compute time of a revision's pods since a moment, as Triton counts it when an execution ends.
+
+    Executions of one instance follow one another, so their times add up to at most the time that has passed, plus the part of
+    the first one from before that moment. Requests in transit between balancer and pod can't change this, unlike the
+    number of requests in progress.
+    """
+
+    computed_s: float = 0.0
+    passed_s: float = 0.0
+    """Time that has passed, added up over the pods, in seconds."""
+    longest_s: dict[str, float] = field(default_factory=dict)
+    """Largest compute time that was added by one sample, by pod name, in seconds. No execution in it was longer."""
+
+    def add(self, pod: str, computed_s: float, passed_s: float) -> None:
+        """Add the compute time that a sample of a pod shows, and the time since the previous sample, in seconds."""
+        window_s = max(MIN_COMPUTE_WINDOW_S, 4 * max(self.longest_s.values(), default=0.0))
+        if self.passed_s > window_s * max(len(self.longest_s), 1):
+            self.computed_s, self.passed_s, self.longest_s = 0.0, 0.0, {}
+        self.computed_s += computed_s
+        self.passed_s += passed_s
+        self.longest_s[pod] = max(self.longest_s.get(pod, 0.0), computed_s)
+
+    def overlaps(self, instances: int) -> bool:
+        """Return True if pods with this number of instances can't have computed so much one request after the other."""
+        return self.computed_s > instances * (COMPUTE_MARGIN * self.passed_s + sum(self.longest_s.values()))
 
 
 def initial_bound(facts: ModelConcurrency, most_unproved: int) -> int:
@@ -116,13 +150,15 @@ class ConcurrencyFinder:
         return self.bound
 
     def _is_overlap(self, load: Load) -> bool:
-        """Return True if pods computed more requests at once than they have instances.
+        """Return True if pods compute more requests at once than they have instances.
 
-        `MIN_SAMPLES` successive samples must show it.
+        Before a first execution has ended, `MIN_SAMPLES` successive samples must show it. Later, a pod gets its next request
+        whenever an execution ends, and requests in transit would be mistaken for executions.
         """
+        if load.execution_s is not None:
+            return load.overlaps
         if load.computing is not None:
-            is_long = load.execution_s is None or load.execution_s >= MIN_OVERLAP_S
-            is_seen = is_long and load.computing > load.pods * self._facts.instances
+            is_seen = load.computing > load.pods * self._facts.instances
             self._overlaps_for = self._overlaps_for + 1 if is_seen else 0
         return self._overlaps_for >= MIN_SAMPLES
 

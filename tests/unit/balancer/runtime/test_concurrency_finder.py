@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_right
+from itertools import accumulate
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from halcyon.balancer.runtime.concurrency_finder import MAX_BOUND, ConcurrencyFinder, Load
+from halcyon.balancer.runtime.concurrency_finder import MAX_BOUND, ComputeTime, ConcurrencyFinder, Load
 from halcyon.triton.client import ModelConcurrency
 
 START, DRAIN_S, TICK_S = 32, 30.0, 0.25
@@ -93,3 +97,50 @@ def test_executions_that_end_before_their_answers_prove_nothing() -> None:
 def test_a_found_bound_is_kept() -> None:
     finder = ConcurrencyFinder(ModelConcurrency(decoupled=True), most_unproved=START, drain_s=DRAIN_S, measured=256)
     assert finder.add(Load(1, 3, 0, 0), 0.0) == 256
+
+
+def sampled(
+    executions_s: list[float], samples_s: list[float], *, pods: int = 1, instances: int = 1, at_once: int = 1
+) -> bool:
+    """Return whether the compute time shows an overlap in any sample.
+
+    Each instance runs `at_once` such series of executions at the same time, and samples are taken at the given distances.
+    """
+    ends = list(accumulate(executions_s))
+    time, now, before = ComputeTime(), 0.0, 0.0
+    for distance in samples_s:
+        now += distance
+        computed = ends[bisect_right(ends, now) - 1] if ends[0] <= now else 0.0
+        for pod in range(pods):
+            time.add(f"m-{pod}", instances * at_once * (computed - before), distance)
+        before = computed
+        if time.overlaps(instances):
+            return True
+    return False
+
+
+@given(
+    st.lists(st.floats(0.001, 60), min_size=1, max_size=200),
+    st.lists(st.floats(0.05, 5), min_size=1, max_size=200),
+    st.integers(1, 5),
+    st.integers(1, 4),
+)
+def test_executions_one_after_the_other_never_overlap(
+    executions_s: list[float], samples_s: list[float], pods: int, instances: int
+) -> None:
+    assert not sampled(executions_s, samples_s, pods=pods, instances=instances)
+
+
+@pytest.mark.parametrize("pods", [1, 4])
+@pytest.mark.parametrize("instances", [1, 3])
+@pytest.mark.parametrize("execution_s", [0.25, 1.0, 5.0, 30.0])
+def test_executions_of_two_at_once_are_detected(execution_s: float, instances: int, pods: int) -> None:
+    seconds = round(10 + (2 + 2 * instances) * execution_s)
+    assert sampled([execution_s] * 1000, [1.0] * seconds, pods=pods, instances=instances, at_once=2)
+
+
+def test_requests_in_transit_are_no_executions() -> None:
+    finder = ConcurrencyFinder(ModelConcurrency(), most_unproved=START, drain_s=DRAIN_S)
+    for second in range(10):
+        assert finder.add(Load(1, 2, 5, 1, computing=2, execution_s=1.0), float(second)) == 2
+    assert finder.add(Load(1, 2, 5, 1, computing=1, execution_s=1.0, overlaps=True), 10.0) == START
