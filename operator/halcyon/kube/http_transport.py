@@ -55,7 +55,7 @@ charset, the package sends ASCII JSON (`encoding.as_yaml`)."""
 
 
 def tcp_socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    """Return a socket that drops its connection after `UNACKNOWLEDGED_S`."""
+    """Return a socket that drops its connection if sent data isn't acknowledged within `UNACKNOWLEDGED_S`."""
     family, kind, protocol, _, _ = address
     sock = socket.socket(family, kind, protocol)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(UNACKNOWLEDGED_S * 1000))

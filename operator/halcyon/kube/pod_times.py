@@ -1,7 +1,7 @@
-"""Times of the steps in the start of a pod, from its status: seconds since the epoch, in whole seconds as in Kubernetes. Pure.
+"""Times of the steps in the start of a pod, in seconds since the epoch. Kubernetes reports whole seconds. Pure.
 
-`status.coldStart`, the metric of start times, the planner's readings, the timeouts of a rollout and the start phases in the dashboard use
-these times. Each defines on its own which durations it measures between them.
+`status.coldStart`, the metric of start times, the planner's readings, the timeouts of a rollout and the start phases in
+the dashboard use these times. Each of them computes its own durations from the times.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Work queue of the keys to reconcile, with priorities, delays and backoff.
 
-A key is in the queue at most once, and only one worker at a time processes it. If it is added while it is processed, it is queued again
-afterwards. A change to the replicas has priority over other changes, and these over resyncs. After a failure, a key waits for a backoff
-that grows with each failure.
+A key is in the queue at most once, and only one worker at a time processes it. If it is added while it is processed, it
+is queued again afterwards. Changes to the replicas come before other changes, and resyncs come last. After a failure, a
+key waits for a backoff that grows with each failure.
 """
 
 from __future__ import annotations

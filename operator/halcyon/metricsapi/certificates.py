@@ -176,7 +176,7 @@ def renewed(stored: Certificates | None, names: Iterable[str], now: datetime) ->
 
 
 def _is_valid(cert_pem: str, now: datetime) -> bool:
-    """Return whether clients accept the time of a certificate. It isn't valid yet if its maker's clock was ahead."""
+    """Return whether the time `now` is in the certificate's validity period, which may begin in the future."""
     cert = load(cert_pem)
     return cert.not_valid_before_utc <= now < cert.not_valid_after_utc
 

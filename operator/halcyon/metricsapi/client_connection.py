@@ -48,7 +48,7 @@ class ClientTransport:
         self._closing = False
 
     def opened(self, transport: asyncio.BaseTransport) -> None:
-        """Record the open transport of the socket, which is below TLS."""
+        """Record that the socket's own transport, which is below TLS, is open."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101  # of a socket
         self._transport = transport
         self.end_within(REQUEST_TIMEOUT_S)

@@ -68,12 +68,12 @@ class PortLimits:
     counts, too. Above the rate, connections are closed after their response, and new ones wait.
     """
     requests_burst: float = 512.0
-    """Maximum number of such requests at once, per source. It is more than `unidentified`, so agents that reconnect at once are
-    not delayed."""
+    """Maximum burst of requests of unidentified callers per source. It is more than `unidentified`, so that agents that
+    reconnect at once are not delayed."""
 
     @property
     def pressure(self) -> int:
-        """Number of unidentified connections from which each source may have at most `per_source` of them.
+        """Number of unidentified connections at which the limit per source, `per_source`, begins to apply.
 
         It is close to the limit in total, so that many agents behind one address can reconnect at once.
         """
@@ -81,7 +81,7 @@ class PortLimits:
 
     @property
     def keepalive_limit(self) -> int:
-        """Number of unidentified connections from which each is closed after its response."""
+        """Number of unidentified connections at which they are no longer kept open after a response."""
         return self.unidentified // 2
 
 
@@ -124,8 +124,8 @@ class Connections:
         """Accept or reject a new connection from this source.
 
         Returns:
-            The new connection, and the one that the caller must close for it, or None. If the connection is rejected,
-                the exceeded limit.
+            The new connection and the connection that the caller must close in exchange (None if there is none), or the
+                exceeded limit if the new connection is rejected.
         """
         siblings = self._by_source.get(source, {})
         full, crowded = self.unidentified >= self.limits.unidentified, len(siblings) >= self.limits.per_source

@@ -104,7 +104,7 @@ class Listener:
         """Create the listener. It does not listen before `start` is called."""
         self.connections = Connections(limits)
         self._budget = Limiter(time.monotonic, rate_per_s=limits.requests_per_s, burst=limits.requests_burst)
-        """Requests that are left to unidentified callers, by source."""
+        """Number of further requests that each source may send without authentication."""
         self._closed, self._name, self._tls = closed, name, tls
         app.middlewares.insert(0, self._middleware)
         app.on_response_prepare.append(self._prepare)
@@ -182,7 +182,7 @@ class Listener:
             await asyncio.sleep(0)
 
     def _take(self, accepted: socket.socket, source: str) -> None:
-        """Begin a connection, let it wait, or close it."""
+        """Serve a new connection, let it wait, or close it."""
         limit: Limit | None = "source"
         if not self._waiting.has(source):
             limit = self._begun(accepted, source)
@@ -205,12 +205,12 @@ class Listener:
             self._check = asyncio.get_running_loop().call_later(WAITING_INTERVAL_S, self._check_waiting)
 
     def _begin_waiting(self) -> None:
-        """Begin waiting connections, as far as the limits allow."""
+        """Serve waiting connections, as far as the limits allow."""
         if self._waiting:
             self._waiting.begin(lambda source, waiting: self._begun(waiting[1], source) is None)
 
     def _begun(self, accepted: socket.socket, source: str) -> Limit | None:
-        """Begin a connection and return None, or return the limit that it would exceed."""
+        """Begin to serve a connection and return None, or return the limit that it would exceed."""
         if self._budget.wait_s(source):
             return "source"
         admitted = self.connections.admit(source, time.monotonic())
@@ -283,7 +283,7 @@ class Listener:
     def _within_budget(self, connection: Connection, response: web.StreamResponse | None) -> bool:
         """Count the request of an unidentified caller; return False if its source has sent too many.
 
-        Errors of the operator don't count: it answers agents with them while it starts.
+        Responses with a status of 500 or more don't count, because agents receive them while the operator starts.
         """
         if connection.caller or connection.has_streamed or response is None or response.status >= 500:
             self._refund(connection)
@@ -294,7 +294,7 @@ class Listener:
         return not self._budget.wait_s(connection.source)
 
     def _refund(self, connection: Connection) -> None:
-        """Give back what was counted when the connection was accepted."""
+        """Undo the count of a connection's first request, which was made when the connection was accepted."""
         if connection.is_prepaid:
             connection.is_prepaid = False
             self._budget.give_back(connection.source)

@@ -23,7 +23,7 @@ NOT_ACCEPTED = (SpecError, KeyError, ValueError, TypeError, AttributeError, Recu
 
 
 def text(spec: Spec) -> str:
-    """Return a spec as JSON for the ConfigMap. spec.replicas is always 1 there, because autoscaling changes it."""
+    """Return a spec as JSON for the ConfigMap. Its `replicas` are always 1, because autoscaling changes them."""
     return json.dumps(spec.model_copy(update={"replicas": 1}).to_dict(), sort_keys=True, separators=(",", ":"))
 
 
@@ -58,8 +58,8 @@ def read(name: str, config_map: Object, revisions: Iterable[Revision]) -> Spec |
 def was_edited(config_map: Object, revisions: Iterable[Revision], in_force: Spec | None) -> bool:
     """Return whether the accepted spec in the ConfigMap was overwritten by another writer.
 
-    A text that doesn't match the newest digest was not edited if it is the text of the spec in force. In this case, it
-    is only older than the newest ControllerRevision.
+    A text that doesn't match the newest digest was not edited if it is that of the spec in force: it is merely older
+    than the newest ControllerRevision.
     """
     newest = max(revisions, key=lambda r: r.number, default=None)
     if newest is None or text_of(config_map, (newest,)) is not None:

@@ -43,7 +43,7 @@ class _InForce:
     text: str
     spec: Spec | None = None
     parsed: bool = False
-    """Whether `text` has been parsed. It is parsed only when it is needed, because many texts change again before
+    """Whether `text` has been parsed. Parsing is deferred until the spec is needed, because many texts change before
     that."""
 
 

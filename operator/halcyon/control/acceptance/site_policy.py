@@ -1,8 +1,8 @@
 """Checks of the site's policy in a reconcile. Pure.
 
-An admission policy in the API server enforces some of these rules, and can't check others. A stored spec can break an
-enforced rule if it is older than the rule, or if the admission policy isn't installed. Such a spec is not accepted, and
-the last accepted spec stays in force. The model keeps its replicas but can't grow beyond the policy.
+An admission policy in the API server enforces some of these rules, but can't check the others. A stored spec can break
+an enforced rule if it is older than the rule, or if the admission policy isn't installed. Such a spec is not accepted,
+and the last accepted spec stays in force. The model keeps its replicas but can't grow beyond the policy.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ _NAMES = ("ready", "waiting", "gpu", "requests", "queue_s", "ready_s", "executio
 
 @dataclass(slots=True)
 class Window:
-    """Sums of a model's samples since the last evidence was made."""
+    """Sums of a model's samples since evidence was last computed."""
 
     last: tuple[float, int, Executed | None] = (-math.inf, 0, None)
     """Time, number of ready replicas and counters in the last sample."""
@@ -108,7 +108,7 @@ class Window:
                 self.counts[index] += 1
 
     def evidence(self, spec: Spec) -> ModelEvidence:
-        """Return the means of all samples since the last evidence, and begin new sums."""
+        """Return the means of all samples since the previous call, and reset the sums."""
         means = [
             total / count if count >= _MIN_SAMPLES else None
             for total, count in zip(self.sums, self.counts, strict=True)

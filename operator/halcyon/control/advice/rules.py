@@ -1,8 +1,8 @@
 """Rules for advice on a model's settings. Each has a condition, the field that it is about, and the expected benefit.
 
 docs/reference/advice.md is generated from the table `RULES`. Each function returns None if its rule doesn't apply.
-`ease` is 1, or `_EASE` if the advice is already shown. Bounds are then lower, so that a value near a bound doesn't make
-the advice appear and disappear.
+`ease` is 1, or `_EASE` if the advice is already shown. The lower value lowers the bounds, so that a signal near a bound
+doesn't make the advice appear and disappear.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _MIN_GAIN = 0.2
 _BUSY = 0.75
 """Minimum share of the time that an instance must spend executing to count as busy."""
 _MAX_BUSY = 1.1
-"""Maximum share of the time that instances can seem to execute. Above it, their number is not that in the spec."""
+"""Maximum plausible busy share of an instance. A higher value means that more instances run than the spec states."""
 _FULL = 0.9
 """Minimum mean number of rows at which batches count as full, as a share of the rows in the largest batch."""
 _IDLE_GPU, _FULL_GPU = 0.6, 0.9
-"""Two values of the GPU utilisation. Up to the first, the GPU counts as idle for much of the time. Up to the second,
-more work is expected to increase the throughput."""
+"""Two limits of GPU utilisation. Up to the first, the GPU counts as idle for much of the time. Up to the second, more
+work is expected to increase the throughput."""
 _MAX_REPLICAS = 1000
 _BATCHES_WITHIN = 3.0
-"""Latency objective that is advised, as a number of full batches: one to wait for, one for the execution, and one for
-the queue."""
+"""Latency objective to advise, in execution times of a full batch: one to wait for the running batch, one for the
+request's own batch, and one for the queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +64,13 @@ class AdviceRule:
     """Names of the fields of `ModelEvidence` that the rule needs, separated by spaces."""
     find: Callable[[ModelEvidence, float], AdviceFinding | None]
     is_number: bool = True
-    """Whether the advised value is a number in the specification, and not a text."""
+    """Whether the advised value is a number in the specification, rather than a string."""
 
 
 def opinions(evidence: ModelEvidence, shown: frozenset[str]) -> dict[str, AdviceFinding | None]:
     """Return the finding of each rule, without the rules that have no opinion.
 
-    `shown` has the names of the rules whose advice is shown.
+    `shown` contains the names of the rules whose advice is shown.
     """
     findings = {}
     for rule in RULES:

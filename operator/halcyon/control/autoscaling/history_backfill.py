@@ -38,7 +38,7 @@ data, and raises PrometheusError on failure."""
 
 
 def merged(past: History, own: History) -> History:
-    """Merge the imported history `past` and the planner's own history `own`, which wins if both have a bin.
+    """Merge the imported history `past` and the planner's own history `own`, whose values win in common bins.
 
     The merge takes 30 us for each bin of `own` that is newer than `past`. If both have values for the same bins, the
     seasonal models are rebuilt, which takes up to 0.15 s.

@@ -40,7 +40,7 @@ _SHOWN_WINDOW_S = 15.0
 _Samples = tuple[tuple[float, float], ...]
 """Samples of a signal as pairs of time and value, oldest first."""
 _RULES_WINDOW_S = 20.0
-"""Age up to which reports are read for the policy Rules, in seconds. The policy averages over 15 s, so it also needs the
+"""Maximum age of reports that the policy Rules uses, in seconds. The policy averages over 15 s, so it also needs the
 last report before that time."""
 
 
@@ -60,7 +60,7 @@ class RulesInput:
 
     reading: metrics.RulesReading | Missing
     signals: tuple[Signal, ...]
-    """Signals to publish: queueDepth, and those of gpuUtilization, metric and concurrency that have a target."""
+    """Signals to publish: queueDepth, and each of gpuUtilization, metric and concurrency that has a target."""
     has_reports: bool
     """Whether any agent has reported on the model."""
 
@@ -87,7 +87,7 @@ class _Means:
 def _with_sample(samples: _Samples, now: float, value: float | None) -> _Samples:
     """Return the samples from which a mean is computed, with a new sample of `value`; none if `value` is unknown.
 
-    They are those of the last `_SHOWN_WINDOW_S` seconds, and the one before, which applies at the window's begin.
+    They are the samples in the window of `_SHOWN_WINDOW_S` seconds, and the last one before it.
     """
     if value is None:
         return ()

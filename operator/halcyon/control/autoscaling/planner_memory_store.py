@@ -41,7 +41,7 @@ SAVE_INTERVAL_S = 600.0
 RETRY_S = 60.0
 """Time from a failed save to the next one, in seconds. A save also counts as failed if only a part of it failed."""
 PACE_S = 0.25
-"""Pause after the memory of a model was packed, in seconds. Packing takes 12 ms, so it uses 5 % of a CPU core."""
+"""Pause after packing the memory of a model, in seconds. Packing takes 12 ms, so it uses 5 % of a CPU core."""
 READ_RETRY_INTERVAL_S = 1.0
 _NUMBERED = re.compile(r"(.+)-(\d{3})")
 Restore = Callable[[Mapping[Key, Saved]], object]
@@ -96,7 +96,7 @@ class Shards:
     def _sources(self, config_maps: list[str]) -> list[tuple[str, int | None]]:
         """Return the names of the ConfigMaps to read, each with its shard index, or None for another release's.
 
-        Those of other releases are returned only if this release has none.
+        ConfigMaps of other releases are returned only if this release has none.
         """
         sources: list[tuple[str, int | None]] = []
         for name in config_maps:
@@ -170,7 +170,7 @@ class PlannerMemoryStore:
         """Return the stored memories of all models. Call this before `offer`, which replaces stored memories.
 
         Raises:
-            ApiError, Unreachable: the memories could not be read within `within_s`. `run` doesn't write until they have been read.
+            ApiError, Unreachable: the memories could not be read within `within_s`. `run` then reads them first.
         """
         end = self._clock.monotonic() + within_s
         while not self._loaded:
@@ -191,7 +191,7 @@ class PlannerMemoryStore:
         self._offered[key] = (uid, memory)
 
     async def run(self, live: Callable[[], Container[Key]], restore: Restore = lambda _: None) -> None:
-        """Save memories every ten minutes, until cancelled. Drop those of models that aren't in the result of `live`.
+        """Save memories every ten minutes, until cancelled. Drop memories of models that `live` doesn't return.
 
         If `load` has failed, it is repeated, and its result is passed to `restore` before any memory is replaced.
         """

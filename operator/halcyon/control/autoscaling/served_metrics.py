@@ -35,7 +35,7 @@ class ServedMetrics:
     specs: SpecsInForce
     signals: ModelSignals
     models: Mapping[Key, ModelState]
-    """State of the autoscaled models, which the decision loop keeps."""
+    """States of the autoscaled models. They are maintained by the decision loop."""
     leadership: Leadership
     clock: Clock
 
@@ -84,8 +84,8 @@ class ServedMetrics:
     def _can_hpa_scale(self, key: Key) -> bool:
         """Return whether the model has an HPA that may still change its replicas.
 
-        If scaling isn't active, it was then paused a moment ago. The HPA gets no value, because the cached replicas may
-        be older than those that the user has set.
+        If scaling isn't active, it was paused a moment ago, and the HPA must get no value: the cached replicas may be
+        older than those that the user has set.
         """
         resource = self.caches.hpas.get(key)
         return resource is not None and not hpa.is_shut(resource)

@@ -231,7 +231,7 @@ def _actuator(scope: Scope, spec: Spec, external_hpa: ExternalHpa | None) -> tup
 
 
 def _have_tolerance(scope: Scope) -> bool:
-    """Return whether HPAs of this cluster support a tolerance. While that is unknown, one of this model's HPA proves it."""
+    """Return whether HPAs of this cluster support a tolerance. If unknown, check this model's HPA for a tolerance."""
     if scope.metrics_api.tolerance is not None:
         return scope.metrics_api.tolerance
     behavior = (own(scope, kinds.HPA, scope.key.name) or {"spec": {}})["spec"].get("behavior") or {}

@@ -34,7 +34,7 @@ users."""
 
 @dataclass(frozen=True)
 class Stage:
-    """Stage of a pod in its start, with the reason for it."""
+    """Stage of a pod's start, with the reason for it."""
 
     state: State
     reason: str = ""

@@ -71,7 +71,7 @@ def tightest_limit(
     Args:
         quotas: ResourceQuotas of the namespace, as returned by `project`.
         template: spec of the model's pods.
-        present: number of existing pods of the model, which the quotas count already. The limit is never lower than it.
+        present: number of existing pods of the model, which the quotas count already. The limit is at least this.
         promised: pods of other models that will be created before those of this model.
     """
     amounts = charges(template)
@@ -89,7 +89,7 @@ def tightest_limit(
 
 
 def charges(template: Mapping[str, Any]) -> dict[str, Decimal]:
-    """Return the amounts that one pod adds to a quota's usage. The keys are the quota's names of resources.
+    """Return the amounts that one pod adds to a quota's usage, by the resource's name in the quota.
 
     An amount is the sum over the containers and sidecars, or the amount of the largest init container if that is more.
     """

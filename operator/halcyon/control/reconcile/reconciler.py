@@ -59,7 +59,7 @@ class Result:
     """Result of a reconcile: when the model is reconciled again."""
 
     requeue_s: float | None = None
-    """Delay until the next reconcile if nothing changes before, in seconds; None for no requeue."""
+    """Delay until the next reconcile if no change causes an earlier one, in seconds; None for no requeue."""
     postponed: bool = False
     """Whether the reconcile was postponed without doing anything. If so, the key keeps its priority in the queue."""
 
@@ -156,7 +156,7 @@ class Reconciler:
     def _failing(self, key: Key, error: Exception) -> str:
         """Count a failed write, and return its message for the status; "" for fewer than `MIN_FAILURES` in a row.
 
-        A write that another writer's change has prevented isn't counted.
+        A write that conflicts with a change by another writer isn't counted.
         """
         if isinstance(error, errors.Busy | errors.Unreachable):
             self._failures[key] = self._failures.get(key, 0) + 1
@@ -208,7 +208,7 @@ class Reconciler:
         self._report_replaced_templates(scope)
 
     def _report_replaced_templates(self, scope: Scope) -> None:
-        """Record an event if another writer has replaced the pod template of a server Deployment. It is put back."""
+        """Record an event if another writer has replaced the pod template of a server Deployment, which is put back."""
         for slot in names.SLOTS:
             deployment = own(scope, kinds.DEPLOYMENT, names.server(scope.key.name, slot))
             if deployment is None or not is_replaced(deployment):

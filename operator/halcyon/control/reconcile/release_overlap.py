@@ -43,7 +43,7 @@ class _Lease:
 
 @dataclass
 class ReleaseOverlap:
-    """Check whether another Halcyon release manages a model."""
+    """Detector of other Halcyon releases that manage a model of this release."""
 
     client: Kube
     clock: Clock

@@ -74,8 +74,8 @@ class ScopeBuilder:
     balancer_errors: BalancerErrors
     metrics_api: MetricsApiCheck
     site: Callable[[], Site]
-    """Function that returns the current settings of the site. They can change, because the certificate is issued late
-    and renewed."""
+    """Function that returns the current settings of the site. They change with the operator's certificate, and with the
+    switch that stops scaling down."""
     clock: Clock
     measured: MeasuredCapacities
     lower_class: Callable[[Key], LowerClass | None] = lambda _: None

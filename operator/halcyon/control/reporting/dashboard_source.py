@@ -261,7 +261,7 @@ def due(slices: Sequence[Sequence[Name]], before_s: int, now_s: int) -> list[Nam
 
 
 def due_at(name: Name, now_s: int) -> int:
-    """Return the second at which a model was last due. A late sample counts for it, so that no step of a chart stays empty."""
+    """Return the second at which a model was last due. Late samples are stored for it, so that charts have no gap."""
     return now_s - (now_s - hash(name)) % _SLICES
 
 

@@ -52,7 +52,7 @@ class _SampledModel:
 
 @dataclass
 class ModelAdvice:
-    """Advice for all models, as it was last selected."""
+    """Last selected advice for all models."""
 
     caches: ClusterState
     specs: SpecsInForce
@@ -110,7 +110,7 @@ class ModelAdvice:
     ) -> ModelEvidence:
         """Return the evidence for advice on a model's settings.
 
-        It has the means of the samples, the results of the planner, and the duration of a pod's last start.
+        It contains the means of the samples, the results of the planner, and the duration of a pod's last start.
         """
         cold_start = (resource.get("status") or {}).get("coldStart") or {}
         means = replace(model.window.evidence(spec), start_s=cold_start.get("seconds"))

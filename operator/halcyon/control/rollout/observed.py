@@ -25,8 +25,8 @@ LOAD_FAILURES = frozenset({Reason.LOAD_FAILED, Reason.MODEL_CONFIG_INVALID, Reas
 
 
 REPORTS_TIMEOUT_S = 10.0
-"""Maximum delay until a Deployment's status includes a new pod, in seconds. A pod that was scheduled more than this
-time after its creation counts as one that had to wait for a node."""
+"""Maximum delay until a Deployment's status includes a new pod, in seconds. A pod that was scheduled later than this
+after its creation is assumed to have waited for a node."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class UnschedulablePod:
     since: float | None
     """Time since which the pod can't be scheduled or created, in seconds since the epoch; None if unknown."""
     is_certain: bool = False
-    """Whether it is useless to wait, because the pod can only start after another pod has ended."""
+    """Whether waiting is useless, because the pod can only start after another pod has ended."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class ObservedRollout:
     def oldest_start(self, key: str) -> float | None:
         """Return the earliest start of a revision's live pods, in seconds since the epoch; None without such pods.
 
-        A pod starts when its own containers could begin. If none of the pods could, their creation counts.
+        A pod's start is the time from which its own containers could run. If no pod has one, creation times are used.
         """
         own_pods = self.by_revision.get(key, ())
         times = [at for at in map(pod_interference.released_at, own_pods) if at is not None]
@@ -166,9 +166,9 @@ class ObservedRollout:
         return all(pod_interference.start_blocker(p) for p in unready)
 
     def unschedulable_pod(self, revision: Revision, slot: SlotState | None) -> UnschedulablePod | None:
-        """Return the pod of `waiting_pod` if other pods could be removed to free capacity for it; otherwise None.
+        """Return the pod of `waiting_pod` if the removal of other pods could free capacity for it; otherwise None.
 
-        They are schedulable pods of other revisions, and pods that `kubectl rollout restart` of the Deployment replaces.
+        Pods to remove are schedulable pods of other revisions, and those that `kubectl rollout restart` is replacing.
         """
         restarts = slot is not None and slot.revision == revision.key and slot.is_observed and not slot.is_updated
         can_free = restarts or not all(map(pods.is_unschedulable, self.others(revision.key)))
@@ -236,9 +236,9 @@ def grace_s(revision: Revision) -> int:
 
 
 def _needs(pod: Object, revision: Revision) -> str:
-    """Return a sentence about the resources that a pod lacks, as the scheduler reports them.
+    """Return a sentence about the resources that a pod lacks, as reported by the scheduler.
 
-    Halcyon counts no free GPUs.
+    Halcyon itself doesn't count free GPUs.
     """
     failure = pods.failure([pod])
     message = (failure.message if failure else "").split(". ")[0].rstrip(".")

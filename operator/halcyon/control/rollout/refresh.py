@@ -60,7 +60,7 @@ def _differences(before: Revision, after: Revision) -> Iterator[str]:
 
 
 def _plain(template: Any) -> Any:
-    """Return a copy of a pod template in plain JSON types. It doesn't have the label that names the revision."""
+    """Return a copy of a pod template in plain JSON types, without the label that names the revision."""
     copy = json.loads(json.dumps(template))
     copy["metadata"]["labels"].pop(names.REVISION_LABEL, None)
     return copy

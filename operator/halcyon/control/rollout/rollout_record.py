@@ -39,7 +39,7 @@ class RolloutRecord:
 
     began: str = ""
     replacing: str = ""
-    """Time since which old pods are removed before new pods are ready; empty with the strategy Surge."""
+    """Time since which old pods have been removed before new pods are ready; empty with the strategy Surge."""
     why_replacing: str = ""
     ended: str = ""
     result: str = ""
@@ -155,5 +155,5 @@ def home_slot(revisions: Iterable[Revision]) -> Slot:
 
 
 def other_slot(slot: Slot) -> Slot:
-    """Return the other slot, which isn't `slot`."""
+    """Return the slot of a model that isn't `slot`."""
     return SLOT_B if slot == SLOT_A else SLOT_A

@@ -259,7 +259,7 @@ def build_certificate(base: Foundation) -> ServingCertificate:
 def current_site(settings: OperatorSettings, identity: ServingCertificate, hold: SiteHold) -> Callable[[], Site]:
     """Return a function that returns the site's current settings.
 
-    They can change, because the site's certificate is issued late and renewed.
+    They change with the operator's certificate, and with the switch that stops scaling down.
     """
 
     def site() -> Site:
@@ -298,7 +298,7 @@ def current_site(settings: OperatorSettings, identity: ServingCertificate, hold:
 
 
 def build_reviews(base: Foundation) -> Reviews:
-    """Build the authentication of callers. It is different if the operator has permissions only in some namespaces."""
+    """Build the authentication of callers. Its type depends on whether the operator is limited to some namespaces."""
     if namespaces := base.settings.watch_namespaces:
         return NamespacedReviews(base.client, namespaces, monotonic=base.clock.monotonic, wall=base.clock.wall)
     return ApiServerReviews(base.client)

@@ -3,10 +3,10 @@
 With a thousand models a full collection takes 0.4 s of CPU, or 1 to 3 s on a busy machine, every ten seconds. Therefore
 live objects are frozen (`gc.freeze`), and the collector only walks newer ones. Objects whose reference count drops to
 zero are freed as usual, even if frozen. Frozen cycles aren't freed. A full collection right before each freeze frees
-the existing cycles. Frozen objects can form new cycles later, so all objects are unfrozen at times (`THAWED_EVERY`).
+the existing cycles. Frozen objects can form new cycles later, so all objects are unfrozen after `THAWED_EVERY` freezes.
 
-Bursts of requests, reports and handshakes leave free memory between the objects that stay. The C library keeps it, unless
-it is asked to return the free pages to the system (`malloc_trim`).
+Bursts of requests, reports and handshakes leave free memory between the objects that stay. The C library keeps this
+memory until `malloc_trim` returns the free pages to the system.
 """
 
 from __future__ import annotations

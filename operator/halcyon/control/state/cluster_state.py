@@ -30,7 +30,7 @@ from halcyon.render import names
 
 OURS = f"{names.MANAGER_LABEL}={names.MANAGER}"
 QUOTA_INDEX = "quota"
-"""Index value of all ResourceQuotas, by which those of a namespace are looked up."""
+"""Index value that all ResourceQuotas share. It is used to look up the ResourceQuotas of a namespace."""
 MALFORMED = "malformed"
 """Key of an additional entry in a cached ModelDeployment: a sentence for each field that was dropped because its value
 has the wrong type."""
@@ -272,7 +272,7 @@ class ClusterState:
 
 
 def unready_reason(*candidates: Object | None) -> str:
-    """Return a message that names a pod among `candidates` and says why it isn't ready; empty if no pod has failed."""
+    """Return a message with the name of a failed pod among `candidates` and the reason; empty if no pod has failed."""
     failure = pods.failure(pod for pod in candidates if pod is not None)
     return f"pod {failure.pod}: {failure.message}" if failure else ""
 

@@ -60,7 +60,7 @@ RESOURCE_CLAIMS = PodField(
 
 @dataclass
 class PodFieldSupport:
-    """Check whether the cluster supports one field, with the last result."""
+    """Check of the cluster's support for one field of pods, with its last result."""
 
     client: Kube
     pod_field: PodField
@@ -71,9 +71,9 @@ class PodFieldSupport:
     _checking: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     async def lacking(self, namespace: str) -> str:
-        """Return a sentence if the cluster doesn't support the field; empty if it does, or if no check has shown it yet.
+        """Return a sentence if a check has shown that the cluster doesn't support the field; otherwise "".
 
-        If a later check fails, the last result stays. An unsupported field that no check has shown is seen in the pods' status.
+        If a later check fails, the last result stays. Without a result, a missing field shows in the pods' status.
         """
         async with self._checking:  # other models wait for the result of a check in progress
             now = self.clock.monotonic()

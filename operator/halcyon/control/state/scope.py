@@ -47,8 +47,8 @@ class Signals:
     restarting: Mapping[str, str] = field(default_factory=dict)
     """Reason for each pod whose container is being restarted because its backend is dead. The key is the pod's name."""
     failing: Mapping[str, str] = field(default_factory=dict)
-    """Description of the failures of each pod in which all requests fail, but no dead backend is proved. The key is the
-    pod's name."""
+    """Description of the failures of each pod in which all requests fail, although its backend isn't proven to be dead.
+    The key is the pod's name."""
     mean_batch: float | None = None
 
 

@@ -22,7 +22,7 @@ from halcyon.render import names
 from halcyon.render.names import SLOT_A, Slot
 
 _FAILED_FOR_S = 600.0
-"""Seconds after its creation for which a pod that the kubelet rejected or evicted is named as the reason for missing
+"""Seconds from its creation during which a pod that the kubelet rejected or evicted is named as the reason for missing
 servers."""
 
 
@@ -124,10 +124,10 @@ def _replica_failure(scope: Scope, plan: ReconcilePlan) -> str:
 
 
 def _failed_pod(scope: Scope) -> str:
-    """Return why the newest failed pod has failed, and how many have; empty if no pod has failed lately.
+    """Return a text about the newest failed pod and the number of failed pods; empty if no pod has failed lately.
 
-    If a node lacks a device for a pod, its kubelet rejects the pod, and the ReplicaSet creates the next one, again and
-    again. Each is pending only for a moment, so no live pod shows the reason.
+    If a node lacks a device for a pod, its kubelet rejects the pod, and the ReplicaSet keeps creating new ones. Each is
+    pending only for a moment, so no live pod shows the reason.
     """
     failed = [
         (at, pod["metadata"]["name"], stage)

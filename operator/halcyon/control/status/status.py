@@ -222,7 +222,7 @@ def _reconciling(scope: Scope, plan: ReconcilePlan, served: Condition, balancer:
 def _current(scope: Scope, plan: ReconcilePlan) -> str | None:
     """Return the key of the current revision, which is the last one that was fully rolled out.
 
-    During a rollout, it is the one in the published status, if that still has a ready pod; else the result is None.
+    During a rollout, return the revision in the published status if it still has a ready pod, otherwise None.
     """
     deployment = own(scope, kinds.DEPLOYMENT, names.server(scope.key.name, servers.home_slot(plan)))
     if deployment is None or plan.target is None:
@@ -307,8 +307,8 @@ _DECIDED_COLUMNS = ("desired", "range", "queue", "gpu", "batch")
 def _state(plan: ReconcilePlan, by_type: dict[str, dict[str, Any]]) -> str:
     """Return the reason of the most important condition.
 
-    While a rollout goes on, the state says so, unless it is known why no server is ready, or the model is in an outage:
-    it was served before, and can't have had zero replicas.
+    During a rollout, this is the reason of Reconciling, unless the cause of missing servers is known, or a model that
+    was served before and can't be at zero replicas has an outage.
     """
     ready, reconciling, rolling = by_type["Ready"], by_type.get("Reconciling", {}), plan.rollout
     was_served = rolling is not None and (rolling.good or rolling.record.result == RolloutResult.SERVED)

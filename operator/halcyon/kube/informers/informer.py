@@ -110,8 +110,8 @@ class Informer:
         """Keys of the objects that exist but cannot be parsed."""
         self._scopes = {namespace: _Scope(namespace) for namespace in self.namespaces or ("",)}
         self.changes = 0
-        """Number of additions, changes and removals so far. As long as this number is unchanged, the results of reads
-        are unchanged as well."""
+        """Number of additions, changes and removals so far. While this number is unchanged, the results of reads are
+        unchanged as well."""
         self.synced = asyncio.Event()
 
     def __len__(self) -> int:
@@ -125,7 +125,7 @@ class Informer:
     def version(self, key: Key) -> Any:  # compared only
         """Return the resourceVersion of a cached object; None if there is none.
 
-        As long as it is the same, `get` returns an equal object.
+        While it doesn't change, `get` returns an equal object.
         """
         if isinstance(self._objects, PackedObjects):
             return self._objects.version(key)
@@ -222,9 +222,9 @@ class Informer:
             self.synced.set()
 
     async def _is_gone(self, namespace: str, error: Exception) -> bool:
-        """Return whether one of several namespaces seems to be deleted: the operator may not even list models there.
+        """Return whether a namespace, one of several, seems to be deleted: the operator may not even list models there.
 
-        The operator's Role was deleted with it. The caches of the other namespaces must not wait for it.
+        The operator's Role is deleted with the namespace. The caches of the other namespaces must not wait for it.
         """
         if len(self._scopes) == 1 or not _is_denial(error):
             return False

@@ -67,7 +67,7 @@ def saved(uid: str, memory: PlannerMemory, *, at: float, cost: object = None) ->
 
 
 def read(content: bytes) -> Saved:
-    """Parse an entry that `saved` has made. Raises one of `BROKEN` for any other content."""
+    """Parse an entry that was packed by `saved`. Raise one of `BROKEN` for any other content."""
     document = _document(content)
     uid, at, sign = document["uid"], document["at"], document["sign"]
     if not (isinstance(uid, str) and isinstance(at, int | float) and isinstance(sign, str)):

@@ -25,14 +25,14 @@ class KeptMemories:
     _saved: dict[Key, Saved] = field(default_factory=dict)
     """Memories that an earlier process has saved, for models that this process has not planned for yet."""
     _interrupted: dict[Key, tuple[str, PlannerMemory]] = field(default_factory=dict)
-    """Uid and memory of each model for which a planner of this process has decided before."""
+    """Uid of the ModelDeployment and planner memory, for each model whose planner was stopped in this process."""
 
     def restore(self, saved: Mapping[Key, Saved]) -> None:
         """Adopt the planner memories of an earlier process."""
         self._saved = dict(saved)
 
     def keep(self, key: Key, uid: str, memory: PlannerMemory) -> None:
-        """Keep the memory of a planner that stops deciding. If it continues, it begins with the replicas that run then."""
+        """Keep the memory of a planner that stops deciding, but drop its hold on the replicas."""
         self._interrupted[key] = uid, resumed(memory).with_changes(hold=PlannerMemory().hold)
 
     def take(self, key: Key, uid: str, at: float) -> PlannerMemory:

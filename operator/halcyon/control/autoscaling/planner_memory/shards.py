@@ -24,7 +24,7 @@ CONFIG_MAPS = "halcyon-memory"
 
 
 def entry_name(key: Key) -> str:
-    """Return the key of a model's entry in binaryData, NAMESPACE.NAME, which is unique, as no part contains a dot."""
+    """Return the key of a model's entry in binaryData, NAMESPACE.NAME. It is unique, because neither part has a dot."""
     return f"{key.namespace}.{key.name}"
 
 
@@ -39,10 +39,10 @@ def place(entry: str, count: int) -> int:
 
 
 def shard_count(sizes: Mapping[str, int], current: int) -> int:
-    """Return the number of shards, a power of two, for entries of these sizes in bytes. `current` is the present one.
+    """Return the number of shards, a power of two, for entries of these sizes in bytes.
 
-    The number grows as soon as needed. To avoid flapping, it shrinks only if half as many shards would be at most half
-    full.
+    The number, now `current`, grows as soon as needed. To avoid flapping, it shrinks only if half as many shards would
+    be at most half full.
     """
     count: int = 1 << (min(max(current, 1), MAX_SHARDS) - 1).bit_length()
     while count < MAX_SHARDS and not _fits(sizes, count, 1.0):
@@ -70,7 +70,7 @@ class ShardWrite:
 
 
 def steps(stored: Mapping[int, Mapping[str, bytes]], entries: Mapping[str, bytes], count: int) -> list[ShardWrite]:
-    """Return the writes after which there are `count` shards with these entries.
+    """Return the writes after which there are `count` shards with exactly these entries.
 
     The order of the writes keeps each entry in at least one shard at all times: the shard with the highest index is
     written first, and deletions come last. Proof: suppose an entry is in shard i but belongs to shard j. It was put
