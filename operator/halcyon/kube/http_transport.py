@@ -50,8 +50,8 @@ lease."""
 
 PLAIN = "application/json"
 APPLY = "application/apply-patch+yaml; charset=utf-8"
-"""Content type of an apply. With the charset in it, the package `kubernetes` sends the body unchanged. Without the
-charset, the package sends ASCII JSON (`encoding.as_yaml`)."""
+"""Content type of an apply. Because of the charset, the package `kubernetes` sends the body unchanged. Without the
+charset, the package would send ASCII JSON, which is not always valid YAML (`encoding.as_yaml`)."""
 
 
 def tcp_socket(address: aiohttp.AddrInfoType) -> socket.socket:

@@ -31,8 +31,8 @@ log = logging.getLogger(__name__)
 DURATION_S = 10
 RENEW_INTERVAL_S = 2.0
 RENEW_DEADLINE_S = 7.0
-"""Time without a renewal, in seconds, after which the leader exits. The rest of the lease duration is the minimum time
-that a write has to complete (`LeaseFence.left_s`)."""
+"""Time without a renewal, in seconds, after which the leader exits. A write that begins just before still has the rest
+of the lease duration to complete (`LeaseFence.left_s`)."""
 
 
 class ElectionStep(Enum):

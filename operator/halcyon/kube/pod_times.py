@@ -14,8 +14,8 @@ from halcyon.api.timestamps import epoch_seconds, rfc3339
 
 Json = Mapping[str, Any]
 MAX_KUBELET_DELAY_S = 60.0
-"""Maximum time, in seconds, from the scheduling of a pod until the kubelet starts it. If the time seems to be longer,
-the clocks differ."""
+"""Maximum time, in seconds, from the scheduling of a pod until the kubelet starts it. A longer time is taken as a
+difference between the clocks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ NAMESPACED = ExternalMetricsApi(
 
 
 async def find_server(client: Kube, *, namespace: str, service: str) -> ExternalMetricsApi:
-    """Return the server that is registered for the API, with a description as text.
+    """Return the server that is registered for the API, with a description of it.
 
     Raises:
         ApiError, Unreachable: the APIService can't be read.

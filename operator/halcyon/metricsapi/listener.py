@@ -123,7 +123,7 @@ class Listener:
         self._by_connection: dict[Connection, ClientTransport] = {}
         self._logged: dict[str, float] = {}
         self._waiting: WaitingConnections[tuple[Limit, socket.socket]] = WaitingConnections(limits.waiting)
-        """Accepted sockets, each with the limit that it would exceed now. They begin as soon as the limits allow it."""
+        """Accepted sockets that must wait, each with the limit that they would exceed now."""
         self._check: asyncio.TimerHandle | None = None
         """Next check of the waiting sockets; None while there are none."""
 

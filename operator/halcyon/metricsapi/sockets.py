@@ -1,4 +1,4 @@
-"""Listening sockets for IPv4 and IPv6, as far as the node supports them."""
+"""Listening sockets for those of the address families IPv4 and IPv6 that the node supports."""
 
 from __future__ import annotations
 

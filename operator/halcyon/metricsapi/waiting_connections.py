@@ -43,7 +43,7 @@ class WaitingConnections(Generic[T]):
     def add(self, source: str, waiting: T, now: float) -> tuple[str, T] | None:
         """Add a socket that waits. If there are too many, remove one, and return its source and the socket to close.
 
-        It is the newest socket of the source with the most sockets, which may be the new one.
+        The newest socket of the source with the most sockets is removed. It may be the new socket.
         """
         queue = self._by_source.get(source, deque())
         closed: tuple[str, T] | None = None

@@ -11,7 +11,7 @@ from halcyon.scaling.schedules import problems
 
 
 def objections(spec: Spec, site: Site) -> list[str]:
-    """Return a sentence for each error in the spec; an empty list if there is none."""
+    """Return a message for each error in the spec; an empty list if there is none."""
     runtime, annotations = spec.runtime, spec.traffic.service.annotations
     return [
         *(f"spec.scaling.schedules: {problem.describe()}" for problem in problems(schedules(spec))),

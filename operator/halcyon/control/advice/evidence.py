@@ -22,7 +22,7 @@ _MIN_EXECUTIONS = 50
 """Minimum number of executions for computing a mean batch size."""
 _MIN_SPREAD = 25.0
 """Minimum variation of the sizes of batches, as a weighted sum of squared deviations in rows squared. With less
-variation, the time for each further row in a batch counts as assumed and not as measured."""
+variation, the execution time of each further row in a batch is regarded as assumed rather than measured."""
 _MIN_KNOWN = 0.95
 """Minimum share of the last day for which the request rate must be known."""
 _MAX_GAP_S = 90.0
@@ -84,7 +84,7 @@ class Window:
         queue_s: float | None,
         executed: Executed | None,
     ) -> None:
-        """Add a sample. If counters fell, they were reset, and their growth counts again from the next sample on.
+        """Add a sample. If a counter is lower than before, it was reset, and the counters of this sample are ignored.
 
         Args:
             now: monotonic time in seconds.

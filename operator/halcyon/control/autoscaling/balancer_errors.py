@@ -35,7 +35,7 @@ class BalancerErrorStore(ObservationStore):
         return accepted
 
     def errors(self, key: Key, now: float) -> tuple[str, ...]:
-        """Return a sentence for each balancer pod of a model that has an error. `now` is monotonic, in seconds."""
+        """Return an error message for each balancer pod of a model that has one. `now` is monotonic, in seconds."""
         errors = self._errors.get(key, {})
         return tuple(f"pod {pod}: {text}" for pod, (text, at) in sorted(errors.items()) if now - at <= MAX_AGE_S)
 

@@ -1,6 +1,6 @@
-"""Scaling decision for a model by its policy, with the state that is kept from one decision to the next.
+"""Scaling decisions for models by their policies, with the state that is kept from one decision to the next.
 
-If the planner has less than a day of a model's history, more is requested from the site's Prometheus, in the background.
+If the planner has less than a day of a model's history, more is requested from the site's Prometheus in the background.
 Out of scope: when decisions are made and carried out (`loop`), and the algorithms (`scaling.planner`, `scaling.hpa`).
 """
 
@@ -73,7 +73,7 @@ class _RulesDecision:
         return is_recent and not self.decision.unknown and current in {self.decision.current, self.decision.desired}
 
     def resumed(self, current: int, behavior: Behavior | None) -> HpaMemory:
-        """Return the rules' memory for the next decision, with as much of this one as was carried out."""
+        """Return the rules' memory for the next decision, including the part of this decision that was carried out."""
         before, desired = self.decision.current, self.decision.desired
         at, desired = self.at, before if desired is None else desired
         return carried_out(self.memory, at=at, before=before, recommended=desired, current=current, behavior=behavior)

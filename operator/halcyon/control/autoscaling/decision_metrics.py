@@ -1,8 +1,8 @@
 """Histograms of the duration of decisions and of the age of the models' current decisions.
 
-The age histogram counts time, not decisions: for each second of a model, the age of its current decision is counted.
-Its quantiles are therefore those for a random model at a random time. If only new decisions were counted, the metric
-would not show models that get none. Recording a value takes less than a microsecond.
+The age histogram is weighted by time: each model adds the age of its current decision in each second. Its quantiles are
+therefore those for a random model at a random time. If only new decisions were counted, the metric would not show
+models that get none. Recording a value takes less than a microsecond.
 """
 
 # metric                          counts          value
@@ -61,7 +61,7 @@ class _Spent:
         return copy
 
     def seconds(self) -> list[float]:
-        """Return the model-seconds in each bucket. A decision also counts in all buckets below its final one."""
+        """Return the model-seconds in each bucket. A decision contributes to its final bucket and all lower ones."""
         spent_s = list(self._beyond_s)
         older = 0
         for bucket in range(len(_AGES_S), 0, -1):

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 RETRY_S = 60.0
 UNUSABLE_RETRY_S = 3600.0
 """Time after which a model's query is retried if its response was unusable, in seconds. It is long because the response
-stays unusable until someone changes the query or what Prometheus scrapes."""
+stays unusable until the query or the scraped metrics are changed."""
 
 RunQuery = Callable[[str, str], Awaitable[History | None]]
 """Type of the function that queries a model's history, given its namespace and name. It returns None if there is no

@@ -49,7 +49,7 @@ Restore = Callable[[Mapping[Key, Saved]], object]
 
 
 class Shards:
-    """ConfigMaps with planner memories. Their content is what this process last read or wrote."""
+    """ConfigMaps with planner memories, with the content that this process last read or wrote."""
 
     def __init__(self, client: Kube, namespace: str, config_maps: str = CONFIG_MAPS) -> None:
         """Initialize without content; `read` fetches it. `config_maps` is the prefix of the ConfigMaps' names."""
@@ -201,7 +201,7 @@ class PlannerMemoryStore:
             delay = SAVE_INTERVAL_S if await self._save(live, restore) else RETRY_S
 
     async def flush(self, *, within_s: float) -> None:
-        """Save as many changed memories as possible within `within_s` seconds, those with the newest requests first."""
+        """Save as many changed memories as possible within `within_s` seconds, starting with the newest requests."""
         if not self._loaded:
             return
         end = self._clock.monotonic() + within_s

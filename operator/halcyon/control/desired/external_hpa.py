@@ -31,9 +31,9 @@ class ExternalHpa:
     """HPA that Halcyon hasn't created and that scales this model."""
 
     why: str
-    """Sentence that names the external HPA and the object that it scales."""
+    """Message that names the external HPA and the object that it scales."""
     undo: str
-    """Sentence about what a user can do so that Halcyon scales the model again."""
+    """Advice for users on how to let Halcyon scale the model again."""
     count: int | None = None
     """Replicas that the external HPA has set on a server Deployment, within the limits; None if spec.replicas is in
     force."""
@@ -77,7 +77,7 @@ def with_balancer_replicas(scope: Scope, spec: Spec) -> Spec:
 
 
 def ignored_balancer_replicas(scope: Scope, spec: Spec) -> str:
-    """Return a sentence if an external HPA sets the number of balancer pods; otherwise an empty string."""
+    """Return a message if an external HPA sets the number of balancer pods, otherwise an empty string."""
     name = names.balancer(scope.key.name)
     hpa = scope.deployment_hpas.get(name)
     if hpa is None or routing_mode.is_direct(spec) or own(scope, kinds.DEPLOYMENT, name) is None:

@@ -84,7 +84,7 @@ def project(pod: Object) -> Object:
 
 
 def _shared(value: Any) -> Any:  # any JSON value
-    """Return a text that is shared with other objects, because most texts are the same in many pods."""
+    """Return a string that is shared with other objects, because many pods have mostly the same strings."""
     return sys.intern(value) if type(value) is str else value
 
 

@@ -1,8 +1,8 @@
 """Number of pods of a model that the ResourceQuotas of its namespace allow. Pure.
 
 Halcyon limits the replicas to this number, because a pod that a quota rejects is never created and appears in no pod
-list. The number of free GPUs doesn't limit the replicas, because a pending pod makes a node autoscaler add nodes.
-Source of the rules for what counts against a quota, and for scopes of quotas:
+list. The number of free GPUs doesn't limit the replicas, because a pending pod makes a node autoscaler add nodes. The
+rules for the usage of quotas and for their scopes are those in Kubernetes:
 k8s.io/kubernetes/pkg/quota/v1/evaluator/core.
 """
 
@@ -36,7 +36,7 @@ class QuotaLimit:
     """Amount of the resource for pods that were granted to other models, and that the quota doesn't count yet."""
 
     def describe(self) -> str:
-        """Return a sentence about the limit.
+        """Return a message about the limit.
 
         Example: `ResourceQuota team allows 5: requests.nvidia.com/gpu is 4 of 4 used`.
         """

@@ -1,4 +1,4 @@
-"""Writer of child objects. In two waves it applies objects that differ from the plan; then it deletes surplus objects.
+"""Writer of child objects. It applies objects that differ from the plan in two waves, then deletes surplus objects.
 
 Each write is conditional on the object that the reconcile has read, so that it can't change another object. If the
 object has changed since, `Conflicted` is raised, and the model is reconciled again with the current objects.
@@ -233,7 +233,7 @@ class ChildrenWriter:
 
 
 def _state(desired: Object, live: Object) -> str:
-    """Return a text that changes if an object of the plan or the live object changes, except for the live status."""
+    """Return a string that changes if an object of the plan or the live object changes, except for the live status."""
     meta = live["metadata"]
     # A change of the status changes the resourceVersion, but not the generation.
     ignored = {"managedFields", "resourceVersion"} if "generation" in meta else {"managedFields"}

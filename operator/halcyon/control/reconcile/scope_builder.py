@@ -53,7 +53,7 @@ class BalancerErrors(Protocol):
     """Source of the errors that balancers report about themselves."""
 
     def errors(self, key: Key, now: float, /) -> tuple[str, ...]:
-        """Return a sentence for each balancer pod of a model that has an error. `now` is monotonic, in seconds."""
+        """Return an error message for each balancer pod of a model that has one. `now` is monotonic, in seconds."""
 
 
 @dataclass(frozen=True)

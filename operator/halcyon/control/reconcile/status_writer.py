@@ -1,6 +1,6 @@
 """Writer of the statuses of ModelDeployments.
 
-Desired replicas are written at once. Other changes are written at intervals, so that several of them share a write.
+Desired replicas are written at once. Other changes are collected for some seconds, so that one write contains several.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ of each response.
 
 A sample is taken when an agent reports, so the result is as recent as the reports. A changed result queues the model
 for a reconcile. A process uses only samples that it has collected itself, so a new leader starts the analysis from
-scratch. This delays the result, but doesn't make it less reliable. Out of scope: what follows from a result
+scratch. This delays the result, but doesn't make it less reliable. Out of scope: the consequences of a result
 (`canary_progress`), and the statistics (`halcyon.scaling.canary.analysis`).
 """
 

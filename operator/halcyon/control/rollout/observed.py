@@ -109,7 +109,7 @@ class ObservedRollout:
     def oldest_start(self, key: str) -> float | None:
         """Return the earliest start of a revision's live pods, in seconds since the epoch; None without such pods.
 
-        A pod's start is the time from which its own containers could run. If no pod has one, creation times are used.
+        A pod starts when its own containers could run. If this is known of no pod, the creation times are used.
         """
         own_pods = self.by_revision.get(key, ())
         times = [at for at in map(pod_interference.released_at, own_pods) if at is not None]
@@ -194,8 +194,8 @@ class ObservedRollout:
     def unschedulable_pods(self, revision: Revision, slot: SlotState | None) -> int:
         """Return how many pods of other revisions have lacked capacity for surgeTimeout plus the grace period.
 
-        They are unschedulable, or a quota rejects them. A pod that has waited less doesn't count: it may get the
-        capacity of a pod that is stopping.
+        They are unschedulable, or a quota rejects them. Pods that have waited for less time aren't included: they may
+        get the capacity of a pod that is stopping.
         """
         timeout_s = self.surge_timeout_s + grace_s(revision)
         others = self.others(revision.key)
@@ -207,8 +207,8 @@ class ObservedRollout:
     def missing_pods(self, revision: Revision, slot: SlotState | None) -> int:
         """Return how many pods of both slots were unschedulable for surgeTimeout plus the grace period.
 
-        Unlike `unschedulable_pods`, this counts the pods of all revisions. It is for rollouts in which both slots have
-        pods of `revision`.
+        Unlike `unschedulable_pods`, this counts the pods of all revisions. It is used if both slots have pods of
+        `revision`.
         """
         timeout_s = self.surge_timeout_s + grace_s(revision)
         since = [pods.unschedulable_since(p) for p in self.live_pods]
@@ -236,7 +236,7 @@ def grace_s(revision: Revision) -> int:
 
 
 def _needs(pod: Object, revision: Revision) -> str:
-    """Return a sentence about the resources that a pod lacks, as reported by the scheduler.
+    """Return a message about the resources that a pod lacks, as reported by the scheduler.
 
     Halcyon itself doesn't count free GPUs.
     """

@@ -9,8 +9,10 @@ A revision fails if none of its pods is ready and one of these is true:
 - A pod was removed to free capacity for the revision, and surgeTimeout after the end of that pod, the revision's pod is
   still unschedulable.
 - The progress deadline has passed since its first pod was scheduled, or the Deployment reports that it has. This
-  doesn't apply while all its pods are unschedulable. Once one of its pods has been ready, only a user or the canary
-  analysis ends a rollout: a rollback would be no safer than the rollout.
+  doesn't apply while all its pods are unschedulable.
+
+Once one of its pods has been ready, only a user or the canary analysis ends a rollout: a rollback would be no safer
+than the rollout.
 """
 
 # requested revision   onFailure   another revision was served before   the servers run
@@ -134,8 +136,8 @@ def _placement(observed: ObservedRollout, requested: Revision) -> _Placement:
 def _waiting_plan(observed: ObservedRollout, requested: Revision, placement: _Placement, good: Revision) -> RolloutPlan:
     """Return the plan for a canary that has to wait, because its slot has other pods or the model has 0 replicas.
 
-    Other pods are left over from a promotion or a superseded canary. They serve until enough pods in the home slot are
-    ready.
+    The other pods are left over from a promotion or a superseded canary. They serve until enough pods in the home slot
+    are ready.
     """
     pace = surge_settings(observed, good, placement.home)
     revisions = {**placement.revisions, requested.key: requested}

@@ -69,7 +69,7 @@ def is_overdue(observed: ObservedRollout, requested: Revision, record: RolloutRe
 def deadlines(
     observed: ObservedRollout, revision: Revision, record: RolloutRecord
 ) -> tuple[int, float | None, float | None]:
-    """Return the progress deadline, in seconds, and two times from which it counts, in seconds since the epoch.
+    """Return the progress deadline in seconds, and two times from which it runs, in seconds since the epoch.
 
     The first time is the start of the rollout, plus the longest time that a pod waited for a node. The second is the
     start of the revision's oldest pod. A time is None if it is unknown.

@@ -143,7 +143,7 @@ def _read(note: str) -> RolloutRecord:
 
 
 def last_served(revisions: Iterable[Revision]) -> Revision | None:
-    """Return the revision whose rollout was the last one to succeed; None if none of the revisions was ever served."""
+    """Return the revision whose rollout succeeded last; None if none of the revisions was ever served."""
     served = [(record.served, r.number, r) for r in revisions if (record := RolloutRecord.of(r)).served]
     return max(served, key=lambda entry: entry[:2])[2] if served else None
 

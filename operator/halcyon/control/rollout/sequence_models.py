@@ -33,7 +33,7 @@ def keeps_state(scope: Scope, spec: Spec, requested: Revision) -> bool:
 
 
 def objection(scope: Scope, spec: Spec, requested: Revision) -> str:
-    """Return a sentence if a model that keeps state may have several replicas without stickiness; otherwise ""."""
+    """Return an error message if a stateful model may have several replicas without stickiness, otherwise ""."""
     max_replicas = defaults.most_replicas(spec)
     if max_replicas <= 1 or spec.traffic.stickiness is not None or not keeps_state(scope, spec, requested):
         return ""

@@ -103,9 +103,9 @@ def canary_slots(
 
 
 def _remaining_state(observed: ObservedRollout, slot: Slot) -> SlotState | None:
-    """Return the state of the Deployment of a slot that is no longer needed; None without replicas and pods in the slot.
+    """Return the state of the Deployment of a slot that is no longer needed; None if it has no replicas and no pods.
 
-    Pods that have ended, or whose node is lost, don't count: their objects may stay for days.
+    Pods that have ended or whose node is lost are ignored, because their objects may stay for days.
     """
     state = observed.slots.get(slot)
     return state if state is not None and (state.count or observed.remaining_in(slot)) else None

@@ -60,7 +60,7 @@ class OperatorSettings:
     downloads: SiteDownloads = NO_DOWNLOADS
     """Proxy and certificates with which models are downloaded."""
     site_policy: SitePolicy = ANYTHING
-    """Limits of the site policy on what ModelDeployments may request."""
+    """Limits that the site policy sets for ModelDeployments."""
     dashboard: DashboardSettings | None = None
     """Settings of the web dashboard; None if it is disabled."""
     balancers: Placement = ANYWHERE

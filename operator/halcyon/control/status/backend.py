@@ -8,7 +8,7 @@ from halcyon.control.state.scope import Scope
 
 
 def dead_backend(scope: Scope) -> str:
-    """Return a sentence that names the first live pod with a dead backend; empty if there is none."""
+    """Return a message that names the first live pod with a dead backend; empty if there is none."""
     dead = {**scope.signals.restarting, **scope.signals.dead} if scope.signals else {}
     names = (p["metadata"]["name"] for p in scope.pods if p["metadata"]["name"] in dead and pods.is_live(p))
     name = min(names, default="")

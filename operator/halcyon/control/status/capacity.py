@@ -21,7 +21,7 @@ from halcyon.scaling.planner.capacity_source import CapacitySource
 from halcyon.scaling.planner.objectives import objectives
 
 _TEXT = 512
-"""Maximum length of a text in `status.capacity`, in characters. The whole field then takes less than 2 KiB."""
+"""Maximum length of a string in `status.capacity`, in characters. The whole field then takes less than 2 KiB."""
 _MAX_LINES = 4
 
 

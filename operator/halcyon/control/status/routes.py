@@ -82,7 +82,7 @@ def _kinds(gateway: Gateway) -> list[Kind]:
 
 
 def _result(scope: Scope, kind: Kind, gateway: Gateway) -> tuple[bool | None, str]:
-    """Return whether the Gateway has accepted the route (None: it has not reported yet), and a text about it."""
+    """Return whether the Gateway has accepted the route (None: it has not reported yet), and a message about it."""
     route = own(scope, kind, scope.key.name)
     if route is None:
         return None, f"{kind.kind} {scope.key.name} has not been created yet"

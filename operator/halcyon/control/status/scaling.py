@@ -106,7 +106,7 @@ def _explanation(decision: Decision) -> str:
 
 
 def _pods_not_ready(scope: Scope, plan: ReconcilePlan) -> str:
-    """Return a sentence about the desired pods that aren't ready; empty if all of them are."""
+    """Return a message about the desired pods that aren't ready; empty if all of them are."""
     desired, live, ready = counts(scope, plan)
     if ready >= desired:
         return ""

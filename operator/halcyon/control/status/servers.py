@@ -124,7 +124,7 @@ def _replica_failure(scope: Scope, plan: ReconcilePlan) -> str:
 
 
 def _failed_pod(scope: Scope) -> str:
-    """Return a text about the newest failed pod and the number of failed pods; empty if no pod has failed lately.
+    """Return a message about the newest failed pod and the number of failed pods; empty if no pod has failed lately.
 
     If a node lacks a device for a pod, its kubelet rejects the pod, and the ReplicaSet keeps creating new ones. Each is
     pending only for a moment, so no live pod shows the reason.

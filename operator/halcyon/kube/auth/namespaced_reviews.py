@@ -31,7 +31,7 @@ A token with an unknown key causes a read, because the key may be new. This mini
 reads because of forged tokens.
 """
 MAX_KEY_AGE_S = 3600.0
-"""Time after which the public keys are read again, in seconds. A key that was removed from the API server stays valid for
+"""Time after which the public keys are read again, in seconds. A key that the API server no longer uses stays valid for
 up to this time, or twice as long if the keys can't be read."""
 
 

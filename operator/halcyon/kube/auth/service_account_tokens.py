@@ -68,7 +68,7 @@ class Account:
 
 
 def key_id(token: str) -> str | None:
-    """Return the key id in a token's header, without verifying the token. Return None if the text is not a token."""
+    """Return the key id in a token's header, without verifying the token. Return None if the string is not a token."""
     if len(token) > MAX_CHARACTERS:
         return None
     try:

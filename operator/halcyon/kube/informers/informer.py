@@ -71,7 +71,7 @@ class _Scope:
 
     namespace: str
     seen: int = 0
-    """Newest resource version that was received for this namespace. Events in one namespace prove nothing about the
+    """Newest resource version that was received for this namespace. Events in one namespace say nothing about the
     versions in other namespaces."""
     version: str = ""
     """Resource version from which the next watch continues; empty if a list is needed."""

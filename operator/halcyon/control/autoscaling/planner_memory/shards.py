@@ -39,10 +39,10 @@ def place(entry: str, count: int) -> int:
 
 
 def shard_count(sizes: Mapping[str, int], current: int) -> int:
-    """Return the number of shards, a power of two, for entries of these sizes in bytes.
+    """Return the number of shards, a power of two, for entries of these sizes in bytes. `current` is the number now.
 
-    The number, now `current`, grows as soon as needed. To avoid flapping, it shrinks only if half as many shards would
-    be at most half full.
+    The number grows as soon as needed. To avoid flapping, it shrinks only if half as many shards would be at most half
+    full.
     """
     count: int = 1 << (min(max(current, 1), MAX_SHARDS) - 1).bit_length()
     while count < MAX_SHARDS and not _fits(sizes, count, 1.0):
