@@ -99,7 +99,8 @@ class LeaderElector:
         """Take part in the election until `stop` is set; then release the Lease.
 
         Raises:
-            LeaseLost: this replica was the leader, and could not renew the Lease in time or another replica acquired it.
+            LeaseLost: this replica was the leader, and could not renew the Lease in time, or another replica has
+                acquired it.
         """
         renewed_at = self.clock.monotonic()
         while not stop.is_set():

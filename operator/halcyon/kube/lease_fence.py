@@ -37,7 +37,7 @@ class LeaseFence:
 
         The result is infinite if this process has never held the Lease.
 
-        A write that took longer could overwrite a write of the next leader. Without the error, a leader whose process
+        A write that took longer could overwrite a write of the next leader. Without `LeaseLost`, a leader whose process
         was paused beyond the deadline could write until its elector runs again.
 
         Raises:

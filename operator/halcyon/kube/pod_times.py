@@ -81,10 +81,7 @@ def condition(pod: Json, kind: str) -> Json:
 
 
 def true_since(pod: Json, kind: str) -> float | None:
-    """Return the time since which this condition of the pod is True.
-
-    Return None if it is not True, or if the time is unknown.
-    """
+    """Return the time since which this condition of the pod is True; None if it isn't True or the time is unknown."""
     state = condition(pod, kind)
     return epoch_seconds(state.get("lastTransitionTime")) if state.get("status") == "True" else None
 

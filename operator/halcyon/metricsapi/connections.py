@@ -3,17 +3,19 @@
 The limits depend on the state of a connection: unidentified, identified with a request or a stream, or identified and
 idle.
 
-Agents behind one NAT, the API server and an Ingress can share an address. Therefore connections are limited per address only under
-pressure, and only until the caller is authenticated.
+Agents behind one NAT, the API server and an Ingress can share an address. Therefore connections are limited per address
+only under pressure, and only until the caller is authenticated.
 
-A new connection above a limit replaces an older one without a request, if there is one:
+A new connection above a limit replaces an older one that has no request, if such a connection exists:
 
-- If the source of the new connection is at its limit, it replaces one of the same source that is older than `MIN_REPLACEABLE_S`, so that
-  clients have time for their first request. If nothing was received on it, `MIN_SILENT_S` suffices.
-- Otherwise it replaces one of the source with the most connections, at once if that source has at least two more. Sources with few
-  connections are therefore always accepted.
+- If the source of the new connection is at its limit, a connection of the same source is replaced. It must be older
+  than `MIN_REPLACEABLE_S`, so that clients have time for their first request. If nothing was received on it,
+  `MIN_SILENT_S` suffices.
+- Otherwise a connection of the source with the most connections is replaced, at once if that source has at least two
+  more. Sources with few connections are therefore always accepted.
 
-A connection that is rejected here may wait. Out of scope: waiting (`waiting_connections`), timeouts and sockets (`listener`).
+A connection that is rejected here may wait. Out of scope: waiting (`waiting_connections`), timeouts and sockets
+(`listener`).
 """
 
 # | state of the connection                | limits                                                                      |
@@ -101,7 +103,7 @@ class Connection:
     is_silent: bool = True
     """Whether nothing was received on the connection yet."""
     is_prepaid: bool = True
-    """Whether its first request was counted when the connection was accepted, and has had no response yet."""
+    """Whether the connection's first request, which is counted on acceptance, has had no response yet."""
     in_request: bool = False
     has_streamed: bool = False
     is_counted_idle: bool = False

@@ -40,7 +40,7 @@ RESPONSE_TIMEOUT_S = 28.0
 LOG_INTERVAL_S = 60.0
 ACCEPT_RETRY_INTERVAL_S = 1.0
 PAGE: Final = web.RequestKey("halcyon page", bool)
-"""Key of a request whose response is written in parts but is not a stream. The limits still apply to the request's
+"""Key that marks a request whose response is written in parts but is not a stream. The limits still apply to its
 connection."""
 WAITING_INTERVAL_S = 0.1
 """Interval at which waiting sockets are checked, in seconds. Older connections may have become replaceable, or waiting

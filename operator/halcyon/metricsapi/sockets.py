@@ -1,4 +1,4 @@
-"""Listening sockets for those of the address families IPv4 and IPv6 that the node supports."""
+"""Listening sockets for IPv4 and IPv6, or for one of them if the node doesn't support both."""
 
 from __future__ import annotations
 

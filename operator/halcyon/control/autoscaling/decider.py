@@ -60,14 +60,14 @@ class _RulesDecision:
     """Monotonic time of the decision, in seconds."""
     decision: Decision
     memory: HpaMemory
-    """Memory of the HPA's rules before this change of the replicas, which may not have been written."""
+    """Memory of the HPA's rules, without this change of the replicas, because writing the change may fail."""
     is_lost: bool = False
     """Whether writing the replicas failed."""
 
     def is_valid(self, now: float, current: int) -> bool:
         """Return whether the decision still applies at the time `now` with `current` replicas.
 
-        It does if it is recent, wasn't caused by missing signals, and no other writer has changed the replicas since.
+        It must be recent and based on known signals, and no other writer may have changed the replicas since.
         """
         is_recent = not self.is_lost and now - self.at < algorithm.SYNC_INTERVAL_S
         return is_recent and not self.decision.unknown and current in {self.decision.current, self.decision.desired}

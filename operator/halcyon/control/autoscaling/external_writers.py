@@ -40,7 +40,7 @@ class ExternalWriters:
     """Last number of replicas that another writer has set, by model. It is removed when `take_manual` returns it."""
 
     def compare(self, key: Key, replicas: int, desired: int, writer: str, now: float) -> str:
-        """Compare the replicas with the last ones. Return a message about a competing writer; empty if there is none.
+        """Compare the replicas with those of the last call. Return a message about a competing writer, or "".
 
         Args:
             key: the model.

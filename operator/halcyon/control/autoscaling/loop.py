@@ -120,7 +120,7 @@ class Autoscaler:
     # Reported by other components
 
     def report_received(self, key: Key, *, confirms: bool = False) -> None:
-        """Record that an agent of the model has reported; `confirms`: the report confirms growth in its last one."""
+        """Record a report of one of the model's agents. `confirms`: it confirms growth in the agent's previous one."""
         if (model := self.models.get(key)) is not None:
             model.has_report = True
             model.confirmed |= confirms

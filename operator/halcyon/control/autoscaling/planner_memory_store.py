@@ -1,9 +1,9 @@
 """Store of planner memories in ConfigMaps (shards), so that they outlive the operator's processes.
 
 The shards are in the operator's namespace. Their names begin with the name of the Helm release, so that two releases in
-one namespace have separate ConfigMaps. Only the leader writes. A model's GPU time is stored with its memory, but its
-changes alone cause no write. Out of scope: the stored form of a memory (`planner_memory.entries`), and the division
-among shards (`planner_memory.shards`).
+one namespace have separate ConfigMaps. Only the leader writes. A model's GPU time is stored with its memory, but
+changes of the GPU time alone cause no write. Out of scope: the stored form of a memory (`planner_memory.entries`), and
+the division among shards (`planner_memory.shards`).
 """
 
 # halcyon-memory-000, -001, ...    binaryData: NAMESPACE.NAME -> zlib of {"uid", "at", "sign", "memory", "cost"}
@@ -201,7 +201,7 @@ class PlannerMemoryStore:
             delay = SAVE_INTERVAL_S if await self._save(live, restore) else RETRY_S
 
     async def flush(self, *, within_s: float) -> None:
-        """Save as many changed memories as possible within `within_s` seconds, starting with the newest requests."""
+        """Save as many changed memories as possible within `within_s` seconds, in order of their newest requests."""
         if not self._loaded:
             return
         end = self._clock.monotonic() + within_s

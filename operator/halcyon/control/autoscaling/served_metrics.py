@@ -40,7 +40,7 @@ class ServedMetrics:
     clock: Clock
 
     async def reading(self, namespace: str, name: str) -> metrics.RulesReading | Missing:
-        """Return a model's values for the policy Rules, which are its queue depth and GPU utilisation."""
+        """Return a model's values for the policy Rules, such as its queue depth and GPU utilisation."""
         key = Key(namespace, name)
         spec = self.specs.get(key)
         if not self._is_active(key, spec) and self._can_hpa_scale(key):

@@ -27,8 +27,8 @@ from halcyon.scaling.policy.decision import Change, Decision
 STATUS_INTERVAL_S = 10.0
 """Minimum time between two status updates if only values have changed and not the replicas, in seconds."""
 LATE_STATUS_INTERVAL_S = 30.0
-"""The same as `STATUS_INTERVAL_S`, but while status writes are late. It is longer, because the API server is then
-overloaded, and these updates are most of its status writes."""
+"""Minimum time between two such status updates while status writes are late, in seconds. It is longer than
+`STATUS_INTERVAL_S`, because these updates are most of the status writes to an API server that is then overloaded."""
 SETTLED_S = 15.0
 """Time after the start of the decision loop during which missing data isn't published, in seconds. Agents can send
 reports only once the caches are filled, which is when the loop starts."""

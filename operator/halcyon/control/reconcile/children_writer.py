@@ -28,7 +28,7 @@ from halcyon.kube.kinds import DEPLOYMENT, HPA, MODEL_DEPLOYMENT, WITH_STATUS, K
 from halcyon.render import names, server
 
 _REJECTED = (errors.Refused, errors.NotFound)
-"""Errors of a write that would fail again. `NotFound`: the cluster no longer has the kind, for example of a Gateway."""
+"""Errors of writes that would fail again. `NotFound` means that the cluster lacks the kind, for example a Gateway's."""
 _NOT_WRITTEN = (*_REJECTED, errors.Conflicted)
 """Errors after which it is certain that the API server has not written anything."""
 _LASTING = (*_REJECTED, errors.Busy, errors.Unreachable)
@@ -38,7 +38,7 @@ _WITHOUT_PODS = frozenset({kinds.ROLE_BINDING, kinds.SERVICE, HPA, kinds.PDB, *k
 
 
 class StaleModel(errors.Conflicted):
-    """The cached ModelDeployment is out of date, or it or a Deployment of its servers was deleted."""
+    """The cached ModelDeployment is out of date, or the ModelDeployment or one of its Deployments was deleted."""
 
 
 @dataclass

@@ -87,10 +87,7 @@ class GpuReservations:
         self._put(key, replace(share, requested=requested))
 
     def sent(self, key: Key) -> None:
-        """Record that server Deployments of a plan were written.
-
-        This is also called if the response to such a write was lost.
-        """
+        """Record that server Deployments of a plan were written, or may have been if the response was lost."""
         if self.limited:
             share = self._share(key)
             self._put(key, replace(share, sent=max(share.sent, share.requested)))

@@ -47,8 +47,8 @@ DELETION_REQUEUE_S = 0.5
 BALANCER_DRAIN_REQUEUE_S = 5.0
 STALE_CACHE_REQUEUE_S = 0.05
 MIN_FAILURES = 3
-"""Number of successive reconciles with a failed write from which the status reports it. A single failure is normal if
-the API server is busy or restarts."""
+"""Number of successive reconciles with a failed write after which the status reports the failure. A single failure is
+normal if the API server is busy or restarts."""
 OVERLAP_REQUEUE_S = 15.0
 """Time until a model that another Halcyon release manages is checked again, in seconds. The other release may have been
 uninstalled in the meantime."""
@@ -93,7 +93,7 @@ class Reconciler:
     _rejected: dict[Key, str] = field(default_factory=dict)
     """Message with which the API server rejected a write in the last reconcile, by model."""
     _failures: dict[Key, int] = field(default_factory=dict)
-    """Number of successive reconciles in which a write failed that may succeed later, by model."""
+    """Number of successive reconciles with a failed write that may succeed later, by model."""
     _uids: dict[Key, str] = field(default_factory=dict)
     """uid of the object in the last reconcile, by model."""
 

@@ -46,8 +46,8 @@ class _SampledModel:
     window: Window = field(default_factory=Window)
     samples: int = 0
     measured: str | None = None
-    """Revision for which the execution time by rows was measured, from batches of different sizes. It stays set if all later
-    batches have one size."""
+    """Revision whose execution time was measured as a function of rows, from batches of different sizes. It stays set
+    if all later batches have one size."""
 
 
 @dataclass

@@ -84,7 +84,7 @@ class _Watched:
     servers: tuple[Object, ...] = ()
     """Server pods of the model at the last reconcile. Each change of the pods causes a reconcile."""
     answers_since: dict[str, float] = field(default_factory=dict)
-    """Monotonic time of the first sample in which each pod has answered requests, in seconds."""
+    """Monotonic time of the first sample that shows answered requests of a pod, in seconds, by pod."""
     attempted_at: float = -math.inf
     """Monotonic time of the last attempt to take a sample, in seconds."""
     sampled_at: float = -math.inf

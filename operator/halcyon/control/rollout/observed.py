@@ -220,13 +220,13 @@ class ObservedRollout:
     def surge_deadline(self, pod: UnschedulablePod) -> float | None:
         """Return the time at which a pod will have been unschedulable for surgeTimeout, in seconds since the epoch.
 
-        Return None if it is unknown. If it is useless to wait, the result is the time since which the pod is
+        Return None if it is unknown. If waiting is useless, the result is the time since which the pod has been
         unschedulable.
         """
         return None if pod.since is None else pod.since + (0 if pod.is_certain else self.surge_timeout_s)
 
     def has_surge_timed_out(self, pod: UnschedulablePod | None) -> bool:
-        """Return whether an unschedulable pod exists that has been unschedulable for surgeTimeout."""
+        """Return whether there is an unschedulable `pod`, and it has been unschedulable for surgeTimeout."""
         return pod is not None and self.is_due(self.surge_deadline(pod))
 
 

@@ -275,7 +275,7 @@ def _updated_record(
 def _current_record(
     observed: ObservedRollout, requested: Revision, slot: SlotState | None, *, can_return: bool
 ) -> RolloutRecord:
-    """Return the requested revision's rollout record. It starts again if no rollout of the revision is in progress."""
+    """Return the requested revision's rollout record, or a new one if a rollout of the revision starts now."""
     record, now = RolloutRecord.of(requested), observed.scope.now
     if record.barred and can_return:
         return record

@@ -84,10 +84,7 @@ def in_force(stored: Object | None, accepted: Spec | None) -> Object | None:
 
 
 def reader(client: Kube) -> Callable[[str], Awaitable[Sequence[Object]]]:
-    """Return a function that reads the BatchInferences of a namespace.
-
-    The function returns no BatchInferences if their CRD isn't installed.
-    """
+    """Return a function that lists the BatchInferences of a namespace. The list is empty without their CRD."""
 
     async def read(namespace: str) -> Sequence[Object]:
         try:

@@ -21,8 +21,8 @@ from halcyon.kube.clock import SYSTEM_CLOCK, Clock
 
 CHECK_INTERVAL_S = 5.0
 MIN_OBJECTS = 1000
-"""Minimum number of new API objects before a freeze of the live objects. An API object is 50 to 100 Python objects. A
-collection of fewer objects takes at most 10 ms."""
+"""Minimum number of new API objects before a freeze of the live objects. An API object consists of 50 to 100 Python
+objects. A collection of fewer objects takes at most 10 ms."""
 SHARE = 0.1
 """Minimum share of new objects in the caches before a freeze of the live objects. A collection then walks at most 10 %
 of all objects."""

@@ -61,7 +61,7 @@ def build(
 class _MetricsPage:
     """Handler of the page /metrics. All callers that wait at the same time share one rendering.
 
-    With 5,000 models the page has 20 MB. It is written in parts, so that no copy is kept for a slow reader.
+    With 5,000 models the page takes 20 MB. It is written in parts, so that no copy is kept for a slow reader.
     """
 
     def __init__(self, registry: CollectorRegistry, model_metrics: Callable[[], Awaitable[str]]) -> None:

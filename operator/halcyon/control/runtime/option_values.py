@@ -41,7 +41,7 @@ def parse_share(text: str) -> float:
 
 
 def number_parser(high: int, example: int) -> Callable[[str], int]:
-    """Return a parser of whole numbers from 1 to `high`. Its error message has the example."""
+    """Return a parser of whole numbers from 1 to `high`. Its error message contains the example."""
 
     def parse(text: str) -> int:
         number = int(text) if text.isascii() and text.isdecimal() else 0

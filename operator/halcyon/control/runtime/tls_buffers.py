@@ -10,8 +10,8 @@ from __future__ import annotations
 from asyncio.sslproto import SSLProtocol
 
 TLS_BUFFER_BYTES = 32 * 1024
-"""Size of the buffer of a TLS connection, in bytes. A TLS record has at most 16 KiB, so a large list is read record by
-record anyway."""
+"""Size of the buffer of a TLS connection, in bytes. A TLS record is at most 16 KiB long, so a large list is read record
+by record anyway."""
 
 
 def limit_buffers() -> None:

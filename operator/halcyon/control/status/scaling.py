@@ -217,7 +217,7 @@ _HPA_LIMITS = {
 }
 """Name of the limit in `status.scaling.limitedBy`, by the reason of an HPA's condition ScalingLimited or AbleToScale."""
 _HPA_UNREMARKABLE = {"ReadyForNewScale", "SucceededRescale", "SucceededGetScale"}
-"""Reasons of AbleToScale that aren't shown, because the HPA's decision needs no explanation then."""
+"""Reasons of an HPA's condition AbleToScale that need no explanation, and therefore aren't shown."""
 
 
 def _hpa_decision(scope: Scope, decision: Decision | None) -> dict[str, Any]:

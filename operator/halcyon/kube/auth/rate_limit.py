@@ -30,7 +30,7 @@ class Limiter:
     burst: float = MAX_BURST
     max_sources: int = MAX_SOURCES
     _buckets: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """Number of tokens in each caller's bucket, and the time of this number. The most recent caller is last."""
+    """Number of tokens in each caller's bucket, and the time when it was computed. The most recent caller is last."""
 
     def take(self, caller: str) -> float:
         """Take a token from the caller's bucket, and return 0.

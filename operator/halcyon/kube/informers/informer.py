@@ -71,8 +71,8 @@ class _Scope:
 
     namespace: str
     seen: int = 0
-    """Newest resource version that was received for this namespace. Events in one namespace say nothing about the
-    versions in other namespaces."""
+    """Newest resource version that was received for this namespace. It is unrelated to the progress of the watches of
+    other namespaces."""
     version: str = ""
     """Resource version from which the next watch continues; empty if a list is needed."""
     proven_at: float = 0.0

@@ -58,7 +58,7 @@ class Saved:
 def saved(uid: str, memory: PlannerMemory, *, at: float, cost: object = None) -> Saved:
     """Pack a planner memory for storage, together with the JSON value `cost`.
 
-    The result has about 10 KB after two weeks. Packing takes 12 to 20 ms.
+    The result takes about 10 KB after two weeks. Packing takes 12 to 20 ms.
     """
     sign = sign_of(memory)
     document = {"uid": uid, "at": at, "sign": sign, "memory": packed(memory)}

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class KeptMemories:
-    """Planner memories with which the planners of existing models begin or continue."""
+    """Planner memories from which the planners of existing models begin or continue."""
 
     _saved: dict[Key, Saved] = field(default_factory=dict)
     """Memories that an earlier process has saved, for models that this process has not planned for yet."""
