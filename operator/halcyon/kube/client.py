@@ -47,8 +47,7 @@ class Kube(Protocol):
         """Return the object, or None if it doesn't exist."""
 
     async def apply(self, kind: Kind, obj: Object, *, subresource: str = "", manager: str = FIELD_MANAGER) -> Object:
-        """Apply an object with server-side apply, and return the resulting object. Fields of other managers are taken
-        over.
+        """Apply an object with server-side apply, take over the fields of other managers, and return the result.
 
         Raises:
             Conflicted: the uid or resourceVersion in `obj` (`encoding.creating`, `encoding.changing`) differs from that

@@ -171,7 +171,7 @@ class Listener:
                 except ConnectionError:
                     continue  # the client has already disconnected
                 except OSError as error:  # no file descriptors, no memory: both are temporary
-                    log.error("connections can't be accepted", extra={"port": self._name, "error": str(error)})  # noqa: TRY400  # it says it all
+                    log.error("connections can't be accepted", extra={"port": self._name, "error": str(error)})  # noqa: TRY400  # the message suffices
                     await asyncio.sleep(ACCEPT_RETRY_INTERVAL_S)
                     break
                 try:

@@ -110,7 +110,7 @@ def _delay(evidence: ModelEvidence, ease: float) -> AdviceFinding | None:
     batching, line = evidence.spec.batching, _line(evidence)
     delay_s = duration_s(batching.max_queue_delay) if batching and batching.max_queue_delay else 0.0
     wait_s, rows, greedy_s = evidence.wait_s or 0.0, evidence.batch_rows or 1.0, _greedy_wait_s(evidence)
-    # Other waits than that for the delay stay.
+    # Waits for other reasons than the delay remain.
     saved_s, total_s = min(wait_s - greedy_s, delay_s), wait_s + line.seconds(rows)
     if (evidence.busy or 0.0) > _MAX_BUSY or saved_s < max(0.0005, _MIN_GAIN * ease * total_s):
         return None
@@ -134,13 +134,13 @@ def _greedy_wait_s(evidence: ModelEvidence) -> float:
     free = count - rows_s * line.row_s
     if free <= 0 or (rows := max(rows_s * line.t0_s / free, request_rows)) > max_rows:
         return math.inf
-    # Half of an execution, if all instances execute.
+    # A request waits for half of an execution if all instances are busy.
     return line.seconds(rows) / 2 * float(min(rows_s * line.seconds(rows) / (count * rows), 1.0) ** count)
 
 
 def _full_batches(evidence: ModelEvidence, ease: float) -> AdviceFinding | None:
     max_rows, rows = _max_rows(evidence.spec), evidence.batch_rows or 0.0
-    # A largest batch of one is that of a model without batches.
+    # A model whose largest batch has one row doesn't use batches.
     if max_rows is None or max_rows == 1 or rows < _FULL * max_rows or not _is_saturated(evidence, ease):
         return None
     return _larger(evidence, 2 * max_rows, f"batches have {rows:.1f} of at most {max_rows} rows", ease)
@@ -152,7 +152,7 @@ def _missing_size(evidence: ModelEvidence, ease: float) -> AdviceFinding | None:
     if is_set or spec.traffic.mode != "Balancer" or rows < 2 * request_rows or not _is_saturated(evidence, ease):
         return None
     sent = server_connections(spec) * spec.traffic.balancer_replicas * request_rows / instances(spec)
-    # Batches that are full by the model's own configuration never differ.
+    # If the model's own configuration limits the batches, full batches all have the same size.
     if rows < 0.8 * ease * sent and not (rows >= 0.4 * ease * sent and largest >= 1.5 * rows):
         return None
     reason = f"the balancers send at most {sent:.0f} rows at once for each instance, and batches have {rows:.1f}"

@@ -274,7 +274,7 @@ class Autoscaler:
             self.external_writers.pause(model.key)
             return ""
         if not self.leadership.is_leader:
-            # The leader writes what it has decided itself, which a standby can't tell from the changes of another writer.
+            # A standby can't distinguish the leader's writes from those of another writer.
             return self.external_writers.adopt(model.key, self.caches.published_conflict(model.key), now)
         if self.caches.own_writes.is_behind(model.key) or model.key in self.writer.unanswered:
             # The cached replicas may be older or newer than the operator's last write.

@@ -73,7 +73,7 @@ class _FreshnessCheck:
         if meta["resourceVersion"] not in {cached["resourceVersion"], written}:
             raise StaleModel(409, f"ModelDeployment {key} has changed; nothing is written for its earlier version")
         for name in (names.server(key.name, slot) for slot in names.SLOTS if creates):
-            # Each kind has a watch of its own: the present ModelDeployment may be cached before the end of a slot is.
+            # Each kind has a watch of its own: the present ModelDeployment may be cached before the deletion of a slot's Deployment.
             if own(self.scope, DEPLOYMENT, name) and await self._read(DEPLOYMENT, Key(key.namespace, name)) is None:
                 raise StaleModel(409, f"Deployment {key.namespace}/{name} was deleted; nothing is created beside it")
 
@@ -187,7 +187,7 @@ class ChildrenWriter:
             raise
         self.counts.written += 1
         self.caches.own_writes.wrote(scope.key, kind, after)
-        # If the object differs from the plan even now, something changes it on each write. Don't write it again and again.
+        # If the object differs from the plan even now, something changes it on each write. Don't write it in each reconcile.
         current[child] = _state(desired, after)
 
     async def _take_over_template(self, live: Object) -> None:

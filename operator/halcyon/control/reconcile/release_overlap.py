@@ -92,7 +92,7 @@ class ReleaseOverlap:
         try:
             lease = await self.client.get(kinds.LEASE, namespace, name) if namespace and name else None
         except errors.Refused as error:
-            # An uninstalled release takes the permission to read its Lease with it.
+            # Uninstalling a release also removes the permission to read its Lease.
             log.info("cannot read the Lease of another release", extra={"release": release, "error": str(error)})
             lease = None
         version = "" if lease is None else str(lease["metadata"]["resourceVersion"])

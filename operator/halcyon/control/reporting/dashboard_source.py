@@ -331,7 +331,7 @@ class DashboardService:
                 shutdown_s=CLOSE_WITHIN_S,
             )
         except OSError as error:
-            log.error("the dashboard can't be served", extra={"port": self._settings.port, "error": str(error)})  # noqa: TRY400  # it says it all
+            log.error("the dashboard can't be served", extra={"port": self._settings.port, "error": str(error)})  # noqa: TRY400  # the message suffices
             return
         try:
             log.info("serving the dashboard", extra={"port": self._settings.port, "localhost": self._settings.local})

@@ -224,7 +224,7 @@ def _hpa_decision(scope: Scope, decision: Decision | None) -> dict[str, Any]:
     """Return the fields of `status.scaling` for a decision that the HPA makes, with its signals and messages."""
     hpa = (own(scope, kinds.HPA, scope.key.name) or {}).get("status") or {}
     desired = hpa.get("desiredReplicas")
-    # An HPA that has never computed its replicas, because a metric was missing, says 0. One that has pods never wants 0.
+    # An HPA that has never computed its replicas, because a metric was missing, reports 0. With pods, it never desires 0.
     if desired is None or not hpa.get("conditions") or (desired == 0 and hpa.get("currentReplicas")):
         return {}
     name = scope.key.name

@@ -197,7 +197,7 @@ def _entry_point(plan: ReconcilePlan, balancer: Condition, routed: Condition | N
 
 
 # Deployment status   pods                                              Reconciling
-# any                 any, while writes fail again and again            True     WritesFailing
+# any                 any, while writes fail repeatedly                 True     WritesFailing
 # outdated            -                                                 True
 # current             some are of another revision                      True
 # current             none of the revision is ready, some are desired   True
