@@ -172,7 +172,7 @@ def _larger(evidence: ModelEvidence, value: int, reason: str, ease: float) -> Ad
         str(value),
         f"{reason}, and {evidence.waiting:.0f} requests wait for each replica; a batch takes {_ms(line.t0_s)} and "
         f"{_ms(line.row_s)} for each row",
-        f"{_percent(gain)} more rows per second, if batches of {value} rows follow the same line",
+        f"{_percent(gain)} more rows per second, if batches of {value} rows take as long as predicted",
         gain / (1 + gain),
     )
 
@@ -213,7 +213,7 @@ def _more_work(evidence: ModelEvidence, ease: float, value: int, factor: float) 
         f"instances execute {_percent(min(evidence.busy or 0.0, 1.0))} of the time while the GPU is used {_percent(evidence.gpu)}, and "
         f"{evidence.waiting:.0f} requests wait for each replica; a replica has {instances(evidence.spec)} of them"
         + ("" if cores is None else f" and a limit of {cores:g} CPU"),
-        f"up to {_percent(gain)} more requests per second from a replica, as far as its GPU is idle",
+        f"up to {_percent(gain)} more requests per second from a replica, as long as its GPU isn't saturated",
         gain / (1 + gain),
     )
 
@@ -238,7 +238,8 @@ def _objective(evidence: ModelEvidence, ease: float) -> AdviceFinding | None:
         return None
     return AdviceFinding(
         f"{wider_ms}ms",
-        f"{reason}, so scaling plans with batches of {fits.max_batch} requests; with a maxBatchSize for so many, batches keep it",
+        f"{reason}, so the planner assumes batches of {fits.max_batch} requests; a maxBatchSize for this many requests "
+        "would also meet the objective",
         f"{after} instead of {before} replicas for the same requests",
         1 - after / before,
     )
@@ -255,7 +256,7 @@ def _idle_minimum(evidence: ModelEvidence, _ease: float) -> AdviceFinding | None
     return AdviceFinding(
         str(value),
         reason if need else "no request arrived in the last day",
-        f"{min_replicas - value} of {min_replicas} replicas saved at times of little load"
+        f"{min_replicas - value} of {min_replicas} replicas saved at low load"
         + ("" if value else "; the first request then waits for a start"),
         1 - value / min_replicas,
     )
@@ -265,7 +266,7 @@ def _short_timeout(evidence: ModelEvidence, _ease: float) -> AdviceFinding | Non
     start_s = evidence.start_s or 0.0
     if not defaults.late_starts(evidence.spec, start_s):
         return None
-    reason = f"the last start of a pod took {start_s:.0f} s, and a request at zero replicas waits for one"
+    reason = f"the last start of a pod took {start_s:.0f} s, and a request at zero replicas waits for a start"
     gain = "requests at zero replicas are answered, not rejected"
     return AdviceFinding(f"{math.ceil(start_s * defaults.START_MARGIN)}s", reason, gain, 1.0)
 
@@ -319,7 +320,7 @@ RULES: tuple[AdviceRule, ...] = (
     AdviceRule(
         "ObjectiveBelowBatch",
         "spec.scaling.targets.latency",
-        "two full batches take longer than the objective, and more replicas run for it or none can meet it",
+        "two full batches take longer than the objective, which needs more replicas or can't be met at all",
         "line request_rows rate replicas",
         _objective,
         is_number=False,
@@ -327,28 +328,28 @@ RULES: tuple[AdviceRule, ...] = (
     AdviceRule(
         "BatchSizeMissing",
         "spec.batching.maxBatchSize",
-        "it is not set, Triton forms batches, and what the balancers send at once limits them",
+        "it is not set, Triton forms batches, and the number of requests that balancers send at once limits their size",
         "busy waiting batch_rows line request_rows largest_rows",
         _missing_size,
     ),
     AdviceRule(
         "BatchAlwaysFull",
         "spec.batching.maxBatchSize",
-        "batches are full while requests wait, and larger ones gain by the line of batch times",
+        "batches are full while requests wait, and larger ones would gain according to the measured batch times",
         "busy waiting batch_rows line",
         _full_batches,
     ),
     AdviceRule(
         "GPUIdle",
         "spec.runtime.instancesPerGPU",
-        "while all instances execute, the GPU is used 60 % or less, and requests wait or several replicas run for the load",
+        "while all instances execute, the GPU is used 60 % or less, and requests wait or the load needs several replicas",
         "busy waiting gpu replicas",
         _idle_gpu,
     ),
     AdviceRule(
         "CPULimited",
         "spec.runtime.resources.limits.cpu",
-        "the same, and the limit is below one CPU for each instance and one more",
+        "as for GPUIdle, and the limit is less than one CPU per instance plus one",
         "busy waiting gpu replicas",
         _short_cpu,
         is_number=False,
@@ -356,7 +357,7 @@ RULES: tuple[AdviceRule, ...] = (
     AdviceRule(
         "DelayOnlyCosts",
         "spec.batching.maxQueueDelay",
-        "requests wait for the delay, and instances would keep up without it",
+        "requests wait because of the delay, and instances would keep up without it",
         "wait_s line rate request_rows batch_rows busy",
         _delay,
         is_number=False,

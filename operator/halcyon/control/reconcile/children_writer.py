@@ -75,7 +75,7 @@ class _FreshnessCheck:
         for name in (names.server(key.name, slot) for slot in names.SLOTS if creates):
             # Each kind has a watch of its own: the present ModelDeployment may be cached before the deletion of a slot's Deployment.
             if own(self.scope, DEPLOYMENT, name) and await self._read(DEPLOYMENT, Key(key.namespace, name)) is None:
-                raise StaleModel(409, f"Deployment {key.namespace}/{name} was deleted; nothing is created beside it")
+                raise StaleModel(409, f"Deployment {key.namespace}/{name} was deleted; no object is created")
 
     async def _read(self, kind: Kind, key: Key) -> Object | None:
         if (kind, key) not in self._reads:

@@ -9,7 +9,7 @@ that a new leader has the current state of the switch.
 # | `holdScaleDown` isn't empty     | no decision and no HPA of Halcyon lowers a model's replicas  |
 # | `holdScaleDown` empty or absent | none                                                         |
 # | can't be read                   | that of the last successful read                             |
-# | could not be read since start   | as if it wasn't empty, unless the operator has no permission   |
+# | could not be read since start   | as if it wasn't empty, unless the operator has no permission |
 
 from __future__ import annotations
 
