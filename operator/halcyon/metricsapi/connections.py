@@ -126,8 +126,8 @@ class Connections:
         """Accept or reject a new connection from this source.
 
         Returns:
-            The new connection and the connection that the caller must close in exchange (None if there is none), or the
-                exceeded limit if the new connection is rejected.
+            The new connection and the connection to close in exchange, which may be None. If the new connection is
+                rejected, the exceeded limit.
         """
         siblings = self._by_source.get(source, {})
         full, crowded = self.unidentified >= self.limits.unidentified, len(siblings) >= self.limits.per_source

@@ -55,7 +55,7 @@ class MetricSource(Protocol):
         """Return the metric values for the policy Rules, or the reason why they are missing."""
 
     async def desired(self, namespace: str, name: str) -> Value | Missing:
-        """Return the desired replicas of the policy Planner, or the reason why they are missing."""
+        """Return the desired replicas for the policy Planner, or the reason why they are missing."""
 
 
 class MetricsApi:

@@ -19,7 +19,7 @@ from halcyon.render.revision import Revision
 
 # Users may edit the text, so it may be nested too deeply to parse. Under another schema it may not even be a string.
 NOT_ACCEPTED = (SpecError, KeyError, ValueError, TypeError, AttributeError, RecursionError)
-"""Exceptions that parsing can raise for a stored text that isn't a valid spec."""
+"""Exceptions that parsing can raise if the stored text isn't a valid spec."""
 
 
 def text(spec: Spec) -> str:

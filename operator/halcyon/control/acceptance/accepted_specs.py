@@ -57,8 +57,8 @@ class SpecsInForce(Protocol):
 class AcceptedSpecs:
     """Accepted specs of all models, each read from its ConfigMap when it is needed.
 
-    Reads are cheap. The text in a ConfigMap is compared with the digest only after it or a ControllerRevision of its
-    model has changed, and is parsed only once.
+    Reads are cheap. The text in a ConfigMap is checked against the digest only after a change of the ConfigMap or of a
+    ControllerRevision. It is parsed only once.
     """
 
     def __init__(self, caches: ClusterState) -> None:

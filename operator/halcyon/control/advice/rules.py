@@ -48,7 +48,7 @@ class AdviceFinding:
     gain: str
     """Expected benefit in words, with numbers."""
     share: float
-    """Expected benefit as a share from 0 to 1, for example of the present latency. Advice is ordered by it."""
+    """Expected benefit as a share from 0 to 1, for example of the present latency. The largest is shown first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,8 +54,8 @@ log = logging.getLogger(__name__)
 
 TICK_S = 0.1
 CHECK_INTERVAL_S = 1.0
-"""Interval in seconds of the checks that concern all models: of the clocks, the site's GPU budget, and a standby's list
-of models."""
+"""Interval of checks that concern all models, in seconds: the clocks, the site's GPU budget, and a standby's list of
+models."""
 SLICE_S = 0.02
 """Seconds after which a round of decisions pauses so that other asyncio tasks can run."""
 

@@ -186,6 +186,6 @@ class ScaleWriter:
 
 
 def _spec_version(resource: Object) -> tuple[str, int]:
-    """Return the uid and the generation of an object. They change if and only if the object's spec changes."""
+    """Return the uid and the generation of an object. The generation changes whenever the object's spec does."""
     meta = resource["metadata"]
     return str(meta["uid"]), int(meta["generation"])

@@ -27,8 +27,8 @@ from halcyon.scaling.policy.decision import Change, Decision
 STATUS_INTERVAL_S = 10.0
 """Minimum time between two status updates if only values have changed and not the replicas, in seconds."""
 LATE_STATUS_INTERVAL_S = 30.0
-"""Minimum time between two such status updates while status writes are late, in seconds. It is longer than
-`STATUS_INTERVAL_S`, because these updates are most of the status writes to an API server that is then overloaded."""
+"""Minimum time between two status updates without a change of the replicas while status writes are late, in seconds. It
+is longer because most status writes are such updates, and the API server is overloaded."""
 SETTLED_S = 15.0
 """Time after the start of the decision loop during which missing data isn't published, in seconds. Agents can send
 reports only once the caches are filled, which is when the loop starts."""

@@ -28,7 +28,7 @@ from halcyon.render import names
 
 @dataclass(frozen=True)
 class ExternalHpa:
-    """HPA that Halcyon hasn't created and that scales this model."""
+    """HPA that was not created by Halcyon and that scales this model."""
 
     why: str
     """Message that names the external HPA and the object that it scales."""

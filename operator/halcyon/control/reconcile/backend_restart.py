@@ -164,7 +164,7 @@ def record_due(record: Record, name: str) -> float:
 
 
 def _is_restarting(pod: Object, order: Order, dead: Mapping[str, str], now: float) -> bool:
-    """Return whether the pod's restart is in progress: until the pod is ready again, or the restart counts as failed."""
+    """Return whether a restart of the pod is in progress: it isn't ready again, and the restart hasn't failed yet."""
     if not pods.is_ready(pod):
         return now - order.at <= FORGET_S
     has_restarted = _restarts(pod) != order.restart_count

@@ -111,7 +111,7 @@ class CanaryAnalysis:
     hub: ObservationStore
     clock: Clock
     queries: CanaryQueries | None = None
-    """Queries of the site's Prometheus; None if it has none."""
+    """Queries of the site's Prometheus; None if the site has no Prometheus."""
     requeue: Callable[[Key], None] = lambda _: None
     """Function that is called with the key of a model when the result of its canary has changed."""
     _watched: dict[Key, _Watched] = field(default_factory=dict)

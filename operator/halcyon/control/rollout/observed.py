@@ -109,7 +109,7 @@ class ObservedRollout:
     def oldest_start(self, key: str) -> float | None:
         """Return the earliest start of a revision's live pods, in seconds since the epoch; None without such pods.
 
-        A pod starts when its own containers could run. If this is known of no pod, the creation times are used.
+        A pod starts when its own containers could run. If this time is unknown for all pods, creation times are used.
         """
         own_pods = self.by_revision.get(key, ())
         times = [at for at in map(pod_interference.released_at, own_pods) if at is not None]

@@ -333,8 +333,8 @@ def _advance_canary(
 def _with_served_record(observed: ObservedRollout, revision: Revision, home: Slot) -> Revision:
     """Return the revision. If all servers run it, its rollout record says that its rollout has succeeded.
 
-    The operator may not have recorded the success before the spec changed, for example during an upgrade, or may have
-    been upgraded from a version that keeps no records.
+    The success may not be recorded yet if the spec changed just before, for example during an upgrade, or if earlier
+    operator versions kept no records.
     """
     slot, record = observed.slots.get(home), RolloutRecord.of(revision)
     if record.result == RolloutResult.SERVED or slot is None or slot.revision != revision.key or not slot.complete:

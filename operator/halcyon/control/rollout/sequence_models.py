@@ -49,7 +49,7 @@ def objection(scope: Scope, spec: Spec, requested: Revision) -> str:
 def with_allowed_replicas(scope: Scope, spec: Spec, requested: Revision) -> Spec:
     """Return the spec, limited to 1 replica if a model that keeps state between requests may not have several.
 
-    Nothing is limited while pods of a stateless revision are ready, because surplus pods would be removed all at once.
+    No limit applies while pods of a stateless revision are ready, because it would remove the surplus pods all at once.
     """
     stateful = {requested.key, *(r.key for r in scope.revisions if RolloutRecord.of(r).sequences)}
     others = any(pods.is_ready(pod) and pods.revision(pod) not in stateful for pod in scope.pods)

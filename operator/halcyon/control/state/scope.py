@@ -54,7 +54,7 @@ class Signals:
 
 @dataclass(frozen=True)
 class CanaryResult:
-    """Result of the canary analysis on a revision. It is based on all samples since the analysis began."""
+    """Result of the canary analysis of a revision, based on all samples since the analysis began."""
 
     revision: str
     """Key of the canary's revision."""

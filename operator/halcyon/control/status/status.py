@@ -307,8 +307,8 @@ _DECIDED_COLUMNS = ("desired", "range", "queue", "gpu", "batch")
 def _state(plan: ReconcilePlan, by_type: dict[str, dict[str, Any]]) -> str:
     """Return the reason of the most important condition.
 
-    During a rollout, this is the reason of Reconciling, unless the cause of missing servers is known, or a model that
-    was served before and can't be at zero replicas has an outage.
+    During a rollout, this is the reason of Reconciling. Exceptions are a known cause of missing servers, and an outage
+    of a model that was served before and can't be at zero replicas.
     """
     ready, reconciling, rolling = by_type["Ready"], by_type.get("Reconciling", {}), plan.rollout
     was_served = rolling is not None and (rolling.good or rolling.record.result == RolloutResult.SERVED)
