@@ -134,7 +134,8 @@ class LeaderElector:
     async def _run_round(self) -> bool | None:
         """Run one round of the election.
 
-        Return True if this replica holds the Lease, False if another one does, None if the Lease changed while this replica wrote it.
+        Return True if this replica holds the Lease, False if another one does, None if the Lease changed while this
+        replica wrote it.
         """
         if self._ours is not None:
             # Write without reading first: if a request takes seconds, a second one could cost the Lease.

@@ -36,8 +36,8 @@ from typing import Final, Literal
 MIN_REPLACEABLE_S = 3.0
 """Time without a request after which a connection may be replaced, in seconds.
 
-Normal clients send their first request within milliseconds, and can reopen a connection that was kept open for further requests.
-"""
+Normal clients send their first request within milliseconds, and can reopen a connection that was kept open for further
+requests."""
 MIN_SILENT_S = 0.5
 """Time after which a connection may be replaced if nothing was received on it, in seconds.
 

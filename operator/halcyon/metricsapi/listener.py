@@ -1,7 +1,8 @@
 """Listening ports of the operator, on IPv4 and IPv6, with timeouts, connection limits, and TLS with small buffers.
 
-aiohttp has no connection limit, waits 3,630 s for a request, and receives a connection only after its TLS handshake. Therefore this
-module accepts the sockets itself, and passes only accepted connections to aiohttp. See docs/decisions/0038-connections.md.
+aiohttp has no connection limit, waits 3,630 s for a request, and receives a connection only after its TLS handshake.
+Therefore this module accepts the sockets itself, and passes only accepted connections to aiohttp. See
+docs/decisions/0038-connections.md.
 
 Out of scope: the connection limits themselves (`connections`), and the applications that are served.
 """

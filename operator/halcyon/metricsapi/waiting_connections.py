@@ -1,7 +1,7 @@
 """Accepted sockets that wait until their source may have another connection. Pure.
 
-If thousands of agents behind one address reconnect at once, most of them exceed the limit of that address. A rejected agent
-would have to connect again. A waiting socket needs no further attempt, and no TLS buffers in the operator.
+If thousands of agents behind one address reconnect at once, most of them exceed the limit of that address. A rejected
+agent would have to connect again. A waiting socket needs no further attempt, and no TLS buffers in the operator.
 
 Sources take turns, so that a source with many waiting sockets doesn't delay others. Out of scope: which connections may
 begin (`connections`), and the sockets themselves (`listener`).

@@ -1,8 +1,8 @@
 """The digest that protects the accepted spec against edits. Pure.
 
-The accepted spec is stored in a ConfigMap, which tenants may edit. Without a digest, a tenant could make the current spec
-invalid and write any spec to the ConfigMap, which would then be in force. The digest is an annotation of the newest
-ControllerRevision, which tenants may not edit.
+The accepted spec is stored in a ConfigMap, which tenants may edit. Without a digest, a tenant could make the current
+spec invalid and write any spec to the ConfigMap, which would then be in force. The digest is an annotation of the
+newest ControllerRevision, which tenants may not edit.
 """
 
 from __future__ import annotations

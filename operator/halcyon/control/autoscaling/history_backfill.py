@@ -101,8 +101,8 @@ class HistoryBackfill:
         """Run queries until cancelled.
 
         Args:
-            own_history: function that returns the planner's own history of a model. It returns None if the planner doesn't
-                decide for the model.
+            own_history: function that returns the planner's own history of a model. It returns None if the planner
+                doesn't decide for the model.
             learn: function that replaces the planner's own history of a model by the merged one.
         """
         while True:

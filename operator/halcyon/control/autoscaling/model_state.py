@@ -58,7 +58,7 @@ class ModelState:
     raised: int = 0
     """Number of increases of the desired replicas, counted while this replica of the operator is the leader."""
     lowered: int = 0
-    """Number of decreases of the desired replicas, counted in the same way."""
+    """Number of decreases of the desired replicas, counted while this replica of the operator is the leader."""
     writing: asyncio.Task[None] | None = None
     """Task that writes the replicas; None if no write is in progress."""
     is_status_held: bool = False

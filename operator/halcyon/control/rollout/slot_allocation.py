@@ -83,8 +83,9 @@ def canary_slots(
     """Return the allocation of the slots during a canary, whose pods are not in the home slot.
 
     For each ready pod of the canary, one pod in the home slot is removed. If a canary pod has been unschedulable for
-    surgeTimeout, one more is removed, unless it is the last one. If the spec returned to a canary, or the canary's steps
-    were changed, the canary may have more pods than its step allows. It keeps them until the home slot's pods are ready.
+    surgeTimeout, one more is removed, unless it is the last one. If the spec returned to a canary, or the canary's
+    steps were changed, the canary may have more pods than its step allows. It keeps them until the home slot's pods are
+    ready.
     """
     other = other_slot(home)
     ready = observed.ready(requested.key)

@@ -38,9 +38,9 @@ def build_batches(
 ) -> BatchController:
     """Build the controller of BatchInferences.
 
-    The controller watches ModelDeployments in `models`, whose accepted specs are in `specs`, and starts a runner as soon
-    as its model is usable. It calls `enqueue` with the key of a model if the model's class of lower-priority requests
-    has changed. It records an event in `events` if a BatchInference has ended.
+    The controller watches ModelDeployments in `models`, whose accepted specs are in `specs`, and starts a runner as
+    soon as its model is usable. It calls `enqueue` with the key of a model if the model's class of lower-priority
+    requests has changed. It records an event in `events` if a BatchInference has ended.
     """
     site = BatchSite(
         settings.bench_image,

@@ -184,7 +184,8 @@ def parse_base_url(text: str) -> str:
     """Parse the base URL of a web site, and return it without a slash at its end.
 
     Raises:
-        argparse.ArgumentTypeError: the text isn't an http:// or https:// URL with a host, or it has a password, a query or a fragment.
+        argparse.ArgumentTypeError: the text isn't an http:// or https:// URL with a host, or it has a password, a query
+            or a fragment.
     """
     try:
         parts = urlsplit(text)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 MAX_TEXTS = 2048
-"""Number of strings above which the pool is emptied. Strings that occur once, such as uids and times, would otherwise fill
-the memory. `sys.intern` is no substitute: some versions of Python keep its strings until the process ends."""
+"""Number of strings above which the pool is emptied. Strings that occur once, such as uids and times, would otherwise
+fill the memory. `sys.intern` is no substitute: some versions of Python keep its strings until the process ends."""
 
 
 class SharedTexts:

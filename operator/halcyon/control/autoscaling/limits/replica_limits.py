@@ -47,7 +47,7 @@ class _LastLimit:
     present: int
     """Number of the model's pods that have not ended and are not being deleted."""
     since: float
-    """Monotonic time since which the model has had this number of live pods, in seconds."""
+    """Monotonic time since which the model has had the present number of live pods, in seconds."""
     at: float
     """Monotonic time at which the quotas were last evaluated for the model, in seconds."""
     limit: resource_quotas.QuotaLimit

@@ -1,7 +1,7 @@
 """Stored form of one model's planner memory: the content, the model's uid, the time, and the digest of what was learnt.
 
-Out of scope: the JSON of a memory (`scaling.planner.serialization`), and the ConfigMaps that hold the entries (`shards`,
-`planner_memory_store`).
+Out of scope: the JSON of a memory (`scaling.planner.serialization`), and the ConfigMaps that hold the entries
+(`shards`, `planner_memory_store`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Division of entries among shards, which are ConfigMaps, and the order of writes when the number of shards changes.
 
-The shard of a model is the hash of NAMESPACE.NAME modulo the number of shards, which is a power of two. Out of scope: the
-content of an entry (`entries`), and the requests (`planner_memory_store`).
+The shard of a model is the hash of NAMESPACE.NAME modulo the number of shards, which is a power of two. Out of scope:
+the content of an entry (`entries`), and the requests (`planner_memory_store`).
 """
 
 from __future__ import annotations
