@@ -3,7 +3,7 @@
 It does not depend on the meaning of a ModelDeployment, so both the operator and the command line use it. Out of scope:
 rendering of objects (`halcyon.render`) and control loops (`halcyon.control`).
 
-The client uses `kubernetes.aio`. The `__init__` of the package `kubernetes` would also import its synchronous client,
+The client uses `kubernetes.aio`. The `__init__` of the `kubernetes` package would also import its synchronous client,
 with OAuth and a second HTTP client: 230 modules and 8 MiB that the operator never uses. Therefore `kubernetes` is
 registered here without running its `__init__`, before a module of this package imports `kubernetes.aio`.
 """

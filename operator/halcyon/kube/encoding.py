@@ -77,7 +77,7 @@ def error(operation: str, status: int, detail: dict[str, Any], retry_after: str 
     """Return the exception for an HTTP error response.
 
     `operation` is the name of the failed operation, and `detail` is the Status document. `retry_after` is the value of
-    the header Retry-After.
+    the Retry-After header.
     """
     wait = (detail.get("details") or {}).get("retryAfterSeconds") or retry_after
     return errors.of_status(

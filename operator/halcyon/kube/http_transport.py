@@ -50,7 +50,7 @@ lease."""
 
 PLAIN = "application/json"
 APPLY = "application/apply-patch+yaml; charset=utf-8"
-"""Content type of an apply. Because of the charset, the package `kubernetes` sends the body unchanged. Without the
+"""Content type of an apply. Because of the charset, the `kubernetes` package sends the body unchanged. Without the
 charset, the package would send ASCII JSON, which is not always valid YAML (`encoding.as_yaml`)."""
 
 

@@ -42,7 +42,7 @@ class WorkQueue:
     """Queue of keys without duplicates, in order of priority, with delays."""
 
     def __init__(self, clock: Clock, *, jitter: Callable[[], float] = random.random) -> None:
-        """Create an empty queue. `jitter` returns random numbers from 0 to 1, by which the backoff is varied."""
+        """Create an empty queue. `jitter` returns random numbers from 0 to 1, to vary the backoff."""
         self._clock = clock
         self._jitter = jitter
         self._order = itertools.count()

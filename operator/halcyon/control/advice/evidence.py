@@ -53,7 +53,7 @@ class ModelEvidence:
     """Execution time of a batch as a function of its number of rows; None if too few batch sizes were executed to
     measure it."""
     largest_rows: int | None = None
-    """Number of rows in the largest batch that was ever executed."""
+    """Number of rows in the largest batch executed so far."""
     peak_replicas: int | None = None
     """Number of replicas that the busiest five minutes of the last day needed; None if less than a day is known."""
     start_s: float | None = None

@@ -16,7 +16,7 @@ class SlotState:
     """Current state of the Deployment that runs the server pods of a slot."""
 
     revision: str
-    """Key of the revision that Halcyon has last written into the pod template of the Deployment."""
+    """Key of the revision that Halcyon last wrote into the pod template of the Deployment."""
     count: int
     max_surge: int
     max_unavailable: int

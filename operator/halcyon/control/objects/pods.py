@@ -166,7 +166,7 @@ def is_ended_or_lost(pod: Object, now: float) -> bool:
 
 
 def is_ready(pod: Object) -> bool:
-    """Return whether the pod is live and has the condition Ready with status True."""
+    """Return whether the pod is live and has the Ready condition with status True."""
     return is_live(pod) and condition(pod, "Ready").get("status") == "True"
 
 
@@ -208,8 +208,8 @@ def is_server(pod: Object) -> bool:
 def reading(pod: Object, ready_at: float | None) -> PodReading | None:
     """Return a server pod in the form of the planner's input; None if the pod has ended.
 
-    `ready_at` is the time at which the pod first became ready, in seconds since the epoch. It is None if the pod never
-    was ready, or if the time is unknown.
+    `ready_at` is the time at which the pod first became ready, in seconds since the epoch. It is None if the pod was
+    never ready, or if the time is unknown.
     """
     # being deleted   ended   unschedulable   Ready   was ready, or restarted   phase
     # yes             -       -               -       -                         draining

@@ -90,7 +90,7 @@ while a revision can't be written."""
 
 
 def _without_overlap(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a status without the condition `OperatorConflict`, which only other releases write."""
+    """Return a status without the `OperatorConflict` condition, which only other releases write."""
     conditions = document.get("conditions") or ()
     return {**document, "conditions": [c for c in conditions if c["type"] != Type.OPERATOR_CONFLICT]}
 

@@ -97,11 +97,11 @@ class RollingOut(Protocol):
 
     @property
     def spec(self) -> Spec | None:
-        """Accepted spec; None if no spec was ever accepted."""
+        """Accepted spec; None if no spec has ever been accepted."""
 
     @property
     def rollout(self) -> RolloutPlan | None:
-        """Rollout of the revision that the spec requests; None if no spec was ever accepted."""
+        """Rollout of the revision that the spec requests; None if no spec has ever been accepted."""
 
 
 @dataclass

@@ -65,7 +65,7 @@ class _Placement:
     """Slot of the requested revision. It is the home slot, or the other slot if the revision is a canary."""
     is_canary: bool
     good: Revision | None
-    """Revision that was served last, apart from the requested one; None if no other one was ever served."""
+    """Revision that was served last, apart from the requested one; None if no other has ever been served."""
     rollback: Revision | None
     """Revision to which a failed rollout rolls back. It is `good`, or None if the failed revision stays."""
     changed: tuple[Revision, ...]

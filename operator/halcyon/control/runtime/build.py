@@ -167,7 +167,7 @@ def build_autoscaler(  # noqa: PLR0917  # one call, and each by its type
     events: EventRecorder,
     batches: BatchController,
 ) -> Autoscaler:
-    """Build the autoscaler and the components of which it consists."""
+    """Build the autoscaler and its components."""
     caches, specs, clock, leadership = base.caches, base.specs, base.clock, base.leadership
     budget = base.settings.gpu_budget
     past = None if base.prometheus is None else HistoryBackfill(base.prometheus.history, clock=clock)

@@ -58,7 +58,7 @@ class OperatorSettings:
     fixed_user_ids: bool = True
     """Whether the pods of models run with fixed user and group IDs."""
     downloads: SiteDownloads = NO_DOWNLOADS
-    """Proxy and certificates with which models are downloaded."""
+    """Proxy and certificates for downloading models."""
     site_policy: SitePolicy = ANYTHING
     """Limits that the site policy sets for ModelDeployments."""
     dashboard: DashboardSettings | None = None

@@ -16,7 +16,7 @@ def dead_backend(scope: Scope) -> str:
 
 
 def requests_failing(scope: Scope) -> Condition | None:
-    """Return the condition RequestsFailing about pods that fail all requests without a dead backend, or None."""
+    """Return the RequestsFailing condition for pods that fail all requests without a dead backend, or None."""
     live = {pod["metadata"]["name"] for pod in scope.pods if pods.is_live(pod)}
     failures = scope.signals.failing if scope.signals else {}
     failing = {name: text for name, text in failures.items() if name in live}

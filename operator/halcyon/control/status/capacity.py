@@ -30,7 +30,7 @@ _MAX_LINES = 4
 # yes                                    no                    True     AnswersDisagree
 # no                                     no                    (absent)
 def contradicted(scope: Scope, plan: ReconcilePlan) -> Condition | None:
-    """Return the condition CapacityContradicted; None if the condition doesn't apply."""
+    """Return the CapacityContradicted condition; None if the condition doesn't apply."""
     kind, decision = Type.CAPACITY_CONTRADICTED, published_decision(scope)
     if plan.spec is None or plan.spec.scaling is None or plan.external_hpa is not None:
         return None

@@ -43,7 +43,7 @@ _FETCHER_REASONS = {Reason.MODEL_CONFIG_INVALID, Reason.MODEL_SOURCE_NOT_FOUND, 
 # none is ready            none yet                          Unknown  Loading
 # there are none           -                                 Unknown
 def model_loaded(scope: Scope, plan: ReconcilePlan) -> Condition:
-    """Return the condition ModelLoaded of a model."""
+    """Return the ModelLoaded condition of a model."""
     own_pods = target_pods(scope, plan)
     if any(pods.is_ready(p) for p in own_pods):
         text = f"Triton has loaded {plan.target.model if plan.target else ''}"
@@ -78,7 +78,7 @@ def load_error(scope: Scope, plan: ReconcilePlan) -> str | None:
 # n        0              none      False    NoServersReady, with the reason of a pod that has just ended
 # no spec was accepted    -         Unknown
 def servers_ready(scope: Scope, plan: ReconcilePlan) -> Condition:
-    """Return the condition ServersReady of a model."""
+    """Return the ServersReady condition of a model."""
     if plan.spec is None:
         text = "no spec has been accepted yet"
         return Condition(Type.SERVERS_READY, status=None, reason=Reason.UNKNOWN, message=text)

@@ -295,7 +295,7 @@ _COUNTED_AS = {"warming": "loading", "ready": "", "ended": ""}
 
 
 def _by_state(stages: Iterable[Stage]) -> dict[str, int]:
-    """Return the number of pods in each state, without states in which there is no pod."""
+    """Return the number of pods in each state, for states with at least one pod."""
     counted = Counter(_COUNTED_AS.get(stage.state, stage.state) for stage in stages)
     return {name: count for name, count in sorted(counted.items()) if name}
 

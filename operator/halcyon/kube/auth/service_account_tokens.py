@@ -32,7 +32,7 @@ _OPTIONS: Final[Any] = {"verify_exp": False, "verify_nbf": False, "verify_iat": 
 
 @dataclass(frozen=True)
 class PublicKey:
-    """Public key with which the issuer of tokens signs."""
+    """Public key of the issuer of tokens, for verifying their signatures."""
 
     key: Any
     algorithms: Sequence[str]
@@ -45,7 +45,7 @@ class Issuer:
     """Issuer of the cluster's ServiceAccount tokens."""
 
     name: str
-    """Value of the claim `iss` in the tokens of this issuer."""
+    """Value of the `iss` claim in the tokens of this issuer."""
     keys: Mapping[str, PublicKey]
     """Public keys of the issuer, by key id."""
 

@@ -39,11 +39,10 @@ STEADY_S = 5.0
 starts at 0."""
 
 UNPROVEN_S = 300.0
-"""Time without an event or bookmark after which a broken watch is followed by a list, in seconds.
+"""Time without an event or bookmark after which the objects are listed again if a watch breaks, in seconds.
 
 A healthy watch receives a bookmark about once a minute. After a restore from a backup, an API server may never reach
-the resource version from which a watch continues.
-"""
+the resource version from which a watch continues."""
 OBJECT = "object"
 """Value of `part` in `Malformed` if an object cannot be parsed."""
 OnChange = Callable[[Key, Object | None, Object | None], None]

@@ -1,6 +1,6 @@
 """Planner memories of models for which no planner decides now: saved by an earlier process, or kept after an interruption.
 
-An interruption is, for example, a change to the policy Rules, or an HPA of another controller.
+An interruption is, for example, a change to the Rules policy, or an HPA of another controller.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class KeptMemories:
     """Planner memories from which the planners of existing models begin or continue."""
 
     _saved: dict[Key, Saved] = field(default_factory=dict)
-    """Memories that an earlier process has saved, for models that this process has not planned for yet."""
+    """Memories saved by an earlier process, for models that this process has not planned for yet."""
     _interrupted: dict[Key, tuple[str, PlannerMemory]] = field(default_factory=dict)
     """Uid of the ModelDeployment and planner memory, for each model whose planner was stopped in this process."""
 
