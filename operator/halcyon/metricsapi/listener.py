@@ -44,8 +44,8 @@ PAGE: Final = web.RequestKey("halcyon page", bool)
 """Key that marks a request whose response is written in parts but is not a stream. The limits still apply to its
 connection."""
 WAITING_INTERVAL_S = 0.1
-"""Interval at which waiting sockets are checked, in seconds. Older connections may have become replaceable, or waiting
-sockets too old."""
+"""Interval at which waiting sockets are checked, in seconds. Older connections may have become replaceable, or sockets
+may have waited too long."""
 _MAX_ACCEPTS = 64
 """Maximum number of connections that are accepted before other tasks run, so that a flood of rejected connections does
 not block these tasks."""

@@ -59,7 +59,7 @@ def _gpus(deployment: Object) -> int:
 
 
 def _server_deployments(caches: ClusterState, key: Key) -> list[Object]:
-    """Return the server Deployments of a model that exist. There is at most one per slot."""
+    """Return the existing server Deployments of a model, at most one per slot."""
     deployments = caches.children[kinds.DEPLOYMENT]
     slots = (deployments.get(Key(key.namespace, names.server(key.name, slot))) for slot in names.SLOTS)
     return [deployment for deployment in slots if deployment is not None]

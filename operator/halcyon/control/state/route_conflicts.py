@@ -48,7 +48,7 @@ def shared_requests(route: Object, other: Object) -> str:
 
 
 def winner(route: Object, others: Iterable[Object]) -> tuple[Object, str] | None:
-    """Return the older route that takes requests from `route` because it also matches them, and a message about them.
+    """Return the older route that takes precedence over `route` for some requests, and a message about them.
 
     Return None if there is no such route.
     """
