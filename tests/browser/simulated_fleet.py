@@ -40,7 +40,7 @@ ADVICE: Object = {
     "field": "spec.runtime.instancesPerGPU",
     "value": "2",
     "evidence": "instances execute 97 % of the time while the GPU is used 41 %, and 24 requests wait for each replica",
-    "gain": "up to 100 % more requests per second from a replica, as far as its GPU is idle",
+    "gain": "up to 100 % more requests per second from a replica, as long as its GPU isn't saturated",
     "gainPercent": 50,
     "since": "2026-11-19T10:00:00Z",
 }

@@ -1,11 +1,11 @@
 """Kubernetes client library: API client, informer, work queue, leader election, event recorder.
 
-It does not depend on the meaning of a ModelDeployment, so both the operator and the command line use it.
-Out of scope: rendering of objects (`halcyon.render`) and control loops (`halcyon.control`).
+It does not depend on the meaning of a ModelDeployment, so both the operator and the command line use it. Out of scope:
+rendering of objects (`halcyon.render`) and control loops (`halcyon.control`).
 
-The client uses `kubernetes.aio`. The `__init__` of the package `kubernetes` would also import its synchronous client, with
-OAuth and a second HTTP client: 230 modules and 8 MiB that the operator never uses. Therefore `kubernetes` is registered
-here without running its `__init__`, before a module of this package imports `kubernetes.aio`.
+The client uses `kubernetes.aio`. The `__init__` of the `kubernetes` package would also import its synchronous client,
+with OAuth and a second HTTP client: 230 modules and 8 MiB that the operator never uses. Therefore `kubernetes` is
+registered here without running its `__init__`, before a module of this package imports `kubernetes.aio`.
 """
 
 import sys
@@ -15,7 +15,7 @@ from types import ModuleType
 
 
 def _register_package(name: str) -> None:
-    """Register a package without its `__init__`, unless it is imported or not installed. Submodules are imported when used."""
+    """Register a package without running its `__init__`, if it is installed and not imported yet. Submodules work."""
     spec = None if name in sys.modules else find_spec(name)
     if spec is None:
         return

@@ -46,8 +46,8 @@ def holds(live: Any, desired: Any) -> bool:  # any JSON value
     return bool(live == desired) or _same_quantity(live, desired)
 
 
-# Texts that are compared as quantities. They have no exponent, because the API server only writes one if it received one, and at most 18
-# digits. Other texts that look like numbers (a digest `0e12`, a long id) must be identical.
+# Strings that are compared as quantities. They have no exponent, because the API server only writes one if it received one, and at most 18
+# digits. Other strings that look like numbers (a digest `0e12`, a long id) must be identical.
 _WRITTEN = re.compile(r"[0-9]{1,18}(\.[0-9]*)?[A-Za-z]*")
 
 

@@ -47,11 +47,11 @@ class Kube(Protocol):
         """Return the object, or None if it doesn't exist."""
 
     async def apply(self, kind: Kind, obj: Object, *, subresource: str = "", manager: str = FIELD_MANAGER) -> Object:
-        """Apply an object with server-side apply, and return the resulting object. Fields of other managers are taken over.
+        """Apply an object with server-side apply, take over the fields of other managers, and return the result.
 
         Raises:
-            Conflicted: `obj` has a uid or resourceVersion (`encoding.creating`, `encoding.changing`), which differs
-                from that of the stored object.
+            Conflicted: the uid or resourceVersion in `obj` (`encoding.creating`, `encoding.changing`) differs from that
+                of the stored object.
         """
 
     async def create(self, kind: Kind, obj: Object, *, namespace: str = "", dry_run: bool = False) -> Object:
@@ -86,7 +86,7 @@ class Kube(Protocol):
         """Request the eviction of a pod, but not of a newer pod with the same name.
 
         Raises:
-            Conflicted: another pod has this name by now.
+            Conflicted: another pod now has this name.
         """
 
     async def list(

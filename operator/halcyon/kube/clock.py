@@ -9,10 +9,10 @@ from email.utils import parsedate_to_datetime
 from typing import Protocol, TypeVar
 
 MAX_RESPONSE_AGE_S = 30.0
-"""Difference between the API server's clock and this machine's, in seconds, up to which the machine's clock is used. A slow
-response can seem to be a difference."""
+"""Maximum difference between the API server's clock and this machine's that is ignored, in seconds. A slow response
+looks like a difference."""
 SLICE_S = 0.02
-"""Time after which work on many items lets other asyncio tasks run, in seconds."""
+"""Time after which work on many items yields to other asyncio tasks, in seconds."""
 _Item = TypeVar("_Item")
 
 
@@ -56,7 +56,7 @@ class ClusterClock:
         return self._machine() + self.ahead_s
 
     def responded(self, date: str | None) -> None:
-        """Compare the clocks with the header `Date` of a response, which has a resolution of one second."""
+        """Compare the clocks with the `Date` header of a response, which has a resolution of one second."""
         try:
             ahead_s = parsedate_to_datetime(date or "").timestamp() - self._machine()
         except ValueError:

@@ -20,8 +20,9 @@ write."""
 def as_yaml(obj: dict[str, Any]) -> bytes:
     """Return the object as JSON that is also valid YAML, because the API server parses the body of an apply as YAML.
 
-    ASCII JSON writes a character above U+FFFF as two escapes (a surrogate pair), which YAML does not support. YAML requires an escape for
-    some characters up to U+FFFF. Therefore characters above U+FFFF are written unescaped, and other non-ASCII characters are escaped.
+    ASCII JSON writes a character above U+FFFF as two escapes (a surrogate pair), which YAML does not support. YAML
+    requires an escape for some characters up to U+FFFF. Therefore characters above U+FFFF are written unescaped, and
+    other non-ASCII characters are escaped.
     """
     text = json.dumps(obj, ensure_ascii=False)
     return _NOT_PLAIN_IN_YAML.sub(lambda match: f"\\u{ord(match[0]):04x}", text).encode()
@@ -75,8 +76,8 @@ def status(detail: bytes) -> dict[str, Any]:
 def error(operation: str, status: int, detail: dict[str, Any], retry_after: str | None = None) -> errors.ApiError:
     """Return the exception for an HTTP error response.
 
-    `operation` is the name of the failed operation, and `detail` is the Status document. `retry_after` is the value of the
-    header Retry-After.
+    `operation` is the name of the failed operation, and `detail` is the Status document. `retry_after` is the value of
+    the Retry-After header.
     """
     wait = (detail.get("details") or {}).get("retryAfterSeconds") or retry_after
     return errors.of_status(

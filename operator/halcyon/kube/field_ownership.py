@@ -1,6 +1,6 @@
 """Owners of an object's fields, from its `managedFields`. Pure.
 
-A server-side apply removes a field that it no longer has only if no other manager owns the field.
+A server-side apply removes a field that is no longer in the applied object only if no other manager owns the field.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ Entry = Mapping[str, Any]
 
 
 def with_sole_owner(entries: Iterable[Entry], manager: str, path: Sequence[str]) -> list[Entry] | None:
-    """Return `managedFields` in which the applies of `manager` own all fields below a path, and no one else does.
+    """Return `managedFields` in which the applies of `manager` own all fields below a path, and no other manager does.
 
-    Return None if no one else owns such a field, or if `manager` has not applied the object.
+    Return None if no other manager owns such a field, or if `manager` has not applied the object.
 
     Args:
         entries: the present value of `managedFields`.
         manager: name of the field manager.
-        path: names of the fields that lead to the fields, for example `spec`, `template`.
+        path: names of the nested fields that form the path, for example `spec`, `template`.
     """
     copies = [copy.deepcopy(dict(entry)) for entry in entries]
     ours = next((entry for entry in copies if _is_apply(entry, manager)), None)

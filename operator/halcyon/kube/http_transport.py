@@ -50,12 +50,12 @@ lease."""
 
 PLAIN = "application/json"
 APPLY = "application/apply-patch+yaml; charset=utf-8"
-"""Content type of an apply. With the charset in it, the package `kubernetes` sends the body unchanged. Without the
-charset, the package sends ASCII JSON (`encoding.as_yaml`)."""
+"""Content type of an apply. Because of the charset, the `kubernetes` package sends the body unchanged. Without the
+charset, the package would send ASCII JSON, which is not always valid YAML (`encoding.as_yaml`)."""
 
 
 def tcp_socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    """Return a socket that drops its connection after `UNACKNOWLEDGED_S`."""
+    """Return a socket that drops its connection if sent data isn't acknowledged within `UNACKNOWLEDGED_S`."""
     family, kind, protocol, _, _ = address
     sock = socket.socket(family, kind, protocol)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(UNACKNOWLEDGED_S * 1000))

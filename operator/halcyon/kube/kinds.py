@@ -19,7 +19,7 @@ class Key(NamedTuple):
     name: str
 
     def __str__(self) -> str:
-        """Return the key as text, in the form `namespace/name`."""
+        """Return the key as a string, in the form `namespace/name`."""
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 

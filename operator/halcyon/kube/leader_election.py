@@ -31,8 +31,8 @@ log = logging.getLogger(__name__)
 DURATION_S = 10
 RENEW_INTERVAL_S = 2.0
 RENEW_DEADLINE_S = 7.0
-"""Time without a renewal, in seconds, after which the leader exits. The rest of the lease duration is the minimum time
-that a write has to complete (`LeaseFence.left_s`)."""
+"""Time without a renewal, in seconds, after which the leader exits. A write that begins just before still has the rest
+of the lease duration to complete (`LeaseFence.left_s`)."""
 
 
 class ElectionStep(Enum):
@@ -99,7 +99,8 @@ class LeaderElector:
         """Take part in the election until `stop` is set; then release the Lease.
 
         Raises:
-            LeaseLost: this replica was the leader, and could not renew the Lease in time or another replica acquired it.
+            LeaseLost: this replica was the leader, and could not renew the Lease in time, or another replica has
+                acquired it.
         """
         renewed_at = self.clock.monotonic()
         while not stop.is_set():
@@ -133,7 +134,8 @@ class LeaderElector:
     async def _run_round(self) -> bool | None:
         """Run one round of the election.
 
-        Return True if this replica holds the Lease, False if another one does, None if the Lease changed while this replica wrote it.
+        Return True if this replica holds the Lease, False if another one does, None if the Lease changed while this
+        replica wrote it.
         """
         if self._ours is not None:
             # Write without reading first: if a request takes seconds, a second one could cost the Lease.

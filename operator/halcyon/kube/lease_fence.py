@@ -1,4 +1,4 @@
-"""Fence that stops the leader's writes from the moment at which another replica may hold the Lease."""
+"""Fence that stops the leader's writes as soon as another replica may hold the Lease."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from halcyon.kube.clock import Clock
 
 
 class LeaseFence:
-    """Check that stops the writes of a process when another replica may hold the Lease.
+    """Check that stops the writes of a process as soon as another replica may hold the Lease.
 
     It contains the time of the last renewal of this process's Lease. `LeaderElector` updates this time, and the client
     reads it before each write. A process that has never held the Lease is not fenced; its permissions limit what it can
@@ -37,7 +37,7 @@ class LeaseFence:
 
         The result is infinite if this process has never held the Lease.
 
-        A write that took longer could overwrite a write of the next leader. Without the error, a leader whose process
+        A write that took longer could overwrite a write of the next leader. Without `LeaseLost`, a leader whose process
         was paused beyond the deadline could write until its elector runs again.
 
         Raises:

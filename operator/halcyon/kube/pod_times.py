@@ -1,7 +1,7 @@
-"""Times of the steps in the start of a pod, from its status: seconds since the epoch, in whole seconds as in Kubernetes. Pure.
+"""Times of the steps in the start of a pod, in seconds since the epoch. Kubernetes reports whole seconds. Pure.
 
-`status.coldStart`, the metric of start times, the planner's readings, the timeouts of a rollout and the start phases in the dashboard use
-these times. Each defines on its own which durations it measures between them.
+`status.coldStart`, the metric of start times, the planner's readings, the timeouts of a rollout and the start phases in
+the dashboard use these times. Each of them computes its own durations from the times.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from halcyon.api.timestamps import epoch_seconds, rfc3339
 
 Json = Mapping[str, Any]
 MAX_KUBELET_DELAY_S = 60.0
-"""Maximum time, in seconds, from the scheduling of a pod until the kubelet starts it. If the time seems to be longer,
-the clocks differ."""
+"""Maximum time, in seconds, from the scheduling of a pod until the kubelet starts it. A longer time is taken as a
+difference between the clocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +81,7 @@ def condition(pod: Json, kind: str) -> Json:
 
 
 def true_since(pod: Json, kind: str) -> float | None:
-    """Return the time since which this condition of the pod is True.
-
-    Return None if it is not True, or if the time is unknown.
-    """
+    """Return the time since which this condition of the pod is True; None if it isn't True or the time is unknown."""
     state = condition(pod, kind)
     return epoch_seconds(state.get("lastTransitionTime")) if state.get("status") == "True" else None
 

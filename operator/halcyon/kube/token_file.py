@@ -48,14 +48,14 @@ class TokenFile:
 
 
 class CaFile:
-    """File with the CA of the API server, which is followed while the TLS context is in use.
+    """File with the CA of the API server. Changes of the file are loaded while the TLS context is in use.
 
     The CA of a cluster is replaced in steps: the file first has the old and the new one. A CA that is no longer in the
     file stays trusted until this process ends, because a TLS context can't drop one.
     """
 
     def __init__(self, path: Path, context: ssl.SSLContext) -> None:
-        """Create the follower. The context has loaded the file already."""
+        """Record the current version of the file, which the context must have loaded already."""
         self._path, self._context = path, context
         self._checked, self._loaded = self._version(), path.read_bytes()
 

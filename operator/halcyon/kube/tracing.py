@@ -39,7 +39,7 @@ class TracesSite:
     ratio: float = 1.0
     """Share of the traces that are sent, from 0 to 1."""
     ca_file: Path | None = None
-    """File with the CA certificates that are trusted for https, as PEM; None for those of the HTTP library."""
+    """File with the CA certificates that are trusted for https, as PEM; None for the HTTP library's own."""
 
 
 class Span(Protocol):

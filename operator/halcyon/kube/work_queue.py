@@ -1,8 +1,8 @@
 """Work queue of the keys to reconcile, with priorities, delays and backoff.
 
-A key is in the queue at most once, and only one worker at a time processes it. If it is added while it is processed, it is queued again
-afterwards. A change to the replicas has priority over other changes, and these over resyncs. After a failure, a key waits for a backoff
-that grows with each failure.
+A key is in the queue at most once, and only one worker at a time processes it. If it is added while it is processed, it
+is queued again afterwards. Changes to the replicas come before other changes, and resyncs come last. After a failure, a
+key waits for a backoff that grows with each failure.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class WorkQueue:
     """Queue of keys without duplicates, in order of priority, with delays."""
 
     def __init__(self, clock: Clock, *, jitter: Callable[[], float] = random.random) -> None:
-        """Create an empty queue. `jitter` returns random numbers from 0 to 1, by which the backoff is varied."""
+        """Create an empty queue. `jitter` returns random numbers from 0 to 1, to vary the backoff."""
         self._clock = clock
         self._jitter = jitter
         self._order = itertools.count()

@@ -38,7 +38,7 @@ NAMESPACED = ExternalMetricsApi(
 
 
 async def find_server(client: Kube, *, namespace: str, service: str) -> ExternalMetricsApi:
-    """Return the server that is registered for the API, with a description as text.
+    """Return the server that is registered for the API, with a description of it.
 
     Raises:
         ApiError, Unreachable: the APIService can't be read.
@@ -56,10 +56,10 @@ async def find_server(client: Kube, *, namespace: str, service: str) -> External
 async def keeps_tolerance(client: Kube, *, namespace: str) -> bool:
     """Return True if HPAs of this cluster can have a tolerance of 0.
 
-    A dry run tests it, so nothing is written.
+    This is tested with a dry run, so nothing is written.
 
     Raises:
-        ApiError, Unreachable: it is unknown, because the dry run failed.
+        ApiError, Unreachable: the dry run failed, so the result is unknown.
     """
     rules = {"tolerance": "0"}
     probe = {

@@ -1,7 +1,7 @@
 """Authentication and authorization of callers of the metrics API.
 
-Callers without the front proxy's certificate are rate limited (`rate_limit`) before their token is reviewed. The API server itself is
-not limited, because it forwards the requests of all HPAs, and limits its own callers.
+Callers without the front proxy's certificate are rate limited (`rate_limit`) before their token is reviewed. The API
+server itself is not limited, because it forwards the requests of all HPAs, and limits its own callers.
 
 Out of scope: the reviews themselves, which the caller provides.
 """
@@ -44,15 +44,16 @@ def caller_of(request: web.Request) -> str:
 
 
 TokenReviewer = Callable[[str], Awaitable[User | None]]
-"""Function that reviews a bearer token for the API server's audiences, with a TokenReview. It returns the user of the token; None if
-the token is not valid. It raises an error if this cannot be determined now."""
+"""Function that reviews a bearer token for the API server's audiences, with a TokenReview. It returns the user of the
+token; None if the token is not valid. It raises an error if this cannot be determined now."""
 
 
 class AccessReviewer(Protocol):
     """Function that reviews whether a user may `list` an external metric in a namespace, with a SubjectAccessReview.
 
-    The verb is `list`, because the API server treats a GET without an object name as a list. The metric's name is written as in the
-    request. Kubernetes clients, including the HPA, use lower case: `resources: [queuedepth], verbs: [list]`.
+    The verb is `list`, because the API server treats a GET without an object name as a list. The metric's name is
+    written as in the request. Kubernetes clients, including the HPA, use lower case: `resources: [queuedepth], verbs:
+    [list]`.
     """
 
     async def __call__(self, user: User, *, namespace: str, metric: str) -> bool:

@@ -39,7 +39,7 @@ class Pair:
     key_pem: str
 
     def __repr__(self) -> str:
-        """Return a text without the private key, which must not be logged."""
+        """Return a representation without the private key, which must not be logged."""
         return f"Pair({load(self.cert_pem).subject.rfc4514_string()})"
 
 
@@ -176,7 +176,7 @@ def renewed(stored: Certificates | None, names: Iterable[str], now: datetime) ->
 
 
 def _is_valid(cert_pem: str, now: datetime) -> bool:
-    """Return whether clients accept the time of a certificate. It isn't valid yet if its maker's clock was ahead."""
+    """Return whether the time `now` is in the certificate's validity period, which may begin in the future."""
     cert = load(cert_pem)
     return cert.not_valid_before_utc <= now < cert.not_valid_after_utc
 
@@ -185,7 +185,7 @@ def load(cert_pem: str) -> x509.Certificate:
     """Parse a certificate in PEM.
 
     Raises:
-        ValueError: the text is not a certificate.
+        ValueError: the string is not a certificate.
     """
     return x509.load_pem_x509_certificate(cert_pem.encode())
 

@@ -1,7 +1,8 @@
 """Accepted connection: its transport, its timeout, and the protocols between the socket and aiohttp.
 
-A server of asyncio accepts a connection and starts TLS before the application can reject it. Therefore `listener` accepts sockets itself,
-and attaches these protocols to them. Out of scope: the choice of timeouts (`listener`) and connection limits (`connections`).
+A server of asyncio accepts a connection and starts TLS before the application can reject it. Therefore `listener`
+accepts sockets itself, and attaches these protocols to them. Out of scope: the choice of timeouts (`listener`) and
+connection limits (`connections`).
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class ClientTransport:
         self._closing = False
 
     def opened(self, transport: asyncio.BaseTransport) -> None:
-        """Record the open transport of the socket, which is below TLS."""
+        """Record that the socket's own transport, which is below TLS, is open."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101  # of a socket
         self._transport = transport
         self.end_within(REQUEST_TIMEOUT_S)
@@ -140,8 +141,8 @@ class TlsProtocol(SSLProtocol):
 
     max_size = TLS_BUFFER_BYTES
     _received = bytearray(TLS_BUFFER_BYTES)
-    """Buffer into which the event loop receives, which all connections share. The data in it is processed, and so copied,
-    before the event loop receives anything else."""
+    """Buffer into which the event loop receives, which all connections share. The data in it is processed, and so
+    copied, before the event loop receives anything else."""
     _received_view = memoryview(_received)
 
     def __init__(self, peer: ClientTransport, loop: asyncio.AbstractEventLoop, context: ssl.SSLContext) -> None:

@@ -3,17 +3,19 @@
 The limits depend on the state of a connection: unidentified, identified with a request or a stream, or identified and
 idle.
 
-Agents behind one NAT, the API server and an Ingress can share an address. Therefore connections are limited per address only under
-pressure, and only until the caller is authenticated.
+Agents behind one NAT, the API server and an Ingress can share an address. Therefore connections are limited per address
+only under pressure, and only until the caller is authenticated.
 
-A new connection above a limit replaces an older one without a request, if there is one:
+A new connection above a limit replaces an older one that has no request, if such a connection exists:
 
-- If the source of the new connection is at its limit, it replaces one of the same source that is older than `MIN_REPLACEABLE_S`, so that
-  clients have time for their first request. If nothing was received on it, `MIN_SILENT_S` suffices.
-- Otherwise it replaces one of the source with the most connections, at once if that source has at least two more. Sources with few
-  connections are therefore always accepted.
+- If the source of the new connection is at its limit, a connection of the same source is replaced. It must be older
+  than `MIN_REPLACEABLE_S`, so that clients have time for their first request. If nothing was received on it,
+  `MIN_SILENT_S` suffices.
+- Otherwise a connection of the source with the most connections is replaced, at once if that source has at least two
+  more. Sources with few connections are therefore always accepted.
 
-A connection that is rejected here may wait. Out of scope: waiting (`waiting_connections`), timeouts and sockets (`listener`).
+A connection that is rejected here may wait. Out of scope: waiting (`waiting_connections`), timeouts and sockets
+(`listener`).
 """
 
 # | state of the connection                | limits                                                                      |
@@ -34,8 +36,8 @@ from typing import Final, Literal
 MIN_REPLACEABLE_S = 3.0
 """Time without a request after which a connection may be replaced, in seconds.
 
-Normal clients send their first request within milliseconds, and can reopen a connection that was kept open for further requests.
-"""
+Normal clients send their first request within milliseconds, and can reopen a connection that was kept open for further
+requests."""
 MIN_SILENT_S = 0.5
 """Time after which a connection may be replaced if nothing was received on it, in seconds.
 
@@ -68,12 +70,12 @@ class PortLimits:
     counts, too. Above the rate, connections are closed after their response, and new ones wait.
     """
     requests_burst: float = 512.0
-    """Maximum number of such requests at once, per source. It is more than `unidentified`, so agents that reconnect at once are
-    not delayed."""
+    """Maximum burst of requests of unidentified callers per source. It is more than `unidentified`, so that agents that
+    reconnect at once are not delayed."""
 
     @property
     def pressure(self) -> int:
-        """Number of unidentified connections from which each source may have at most `per_source` of them.
+        """Number of unidentified connections at which the limit per source, `per_source`, begins to apply.
 
         It is close to the limit in total, so that many agents behind one address can reconnect at once.
         """
@@ -81,7 +83,7 @@ class PortLimits:
 
     @property
     def keepalive_limit(self) -> int:
-        """Number of unidentified connections from which each is closed after its response."""
+        """Number of unidentified connections at which they are no longer kept open after a response."""
         return self.unidentified // 2
 
 
@@ -101,7 +103,7 @@ class Connection:
     is_silent: bool = True
     """Whether nothing was received on the connection yet."""
     is_prepaid: bool = True
-    """Whether its first request was counted when the connection was accepted, and has had no response yet."""
+    """Whether the connection's first request, which is counted on acceptance, has had no response yet."""
     in_request: bool = False
     has_streamed: bool = False
     is_counted_idle: bool = False
@@ -124,8 +126,8 @@ class Connections:
         """Accept or reject a new connection from this source.
 
         Returns:
-            The new connection, and the one that the caller must close for it, or None. If the connection is rejected,
-                the exceeded limit.
+            The new connection and the connection to close in exchange, which may be None. If the new connection is
+                rejected, the exceeded limit.
         """
         siblings = self._by_source.get(source, {})
         full, crowded = self.unidentified >= self.limits.unidentified, len(siblings) >= self.limits.per_source

@@ -1,7 +1,8 @@
 """Listening ports of the operator, on IPv4 and IPv6, with timeouts, connection limits, and TLS with small buffers.
 
-aiohttp has no connection limit, waits 3,630 s for a request, and receives a connection only after its TLS handshake. Therefore this
-module accepts the sockets itself, and passes only accepted connections to aiohttp. See docs/decisions/0038-connections.md.
+aiohttp has no connection limit, waits 3,630 s for a request, and receives a connection only after its TLS handshake.
+Therefore this module accepts the sockets itself, and passes only accepted connections to aiohttp. See
+docs/decisions/0038-connections.md.
 
 Out of scope: the connection limits themselves (`connections`), and the applications that are served.
 """
@@ -40,11 +41,11 @@ RESPONSE_TIMEOUT_S = 28.0
 LOG_INTERVAL_S = 60.0
 ACCEPT_RETRY_INTERVAL_S = 1.0
 PAGE: Final = web.RequestKey("halcyon page", bool)
-"""Key of a request whose response is written in parts but is not a stream. The limits still apply to the request's
+"""Key that marks a request whose response is written in parts but is not a stream. The limits still apply to its
 connection."""
 WAITING_INTERVAL_S = 0.1
-"""Interval at which waiting sockets are checked, in seconds. Older connections may have become replaceable, or waiting
-sockets too old."""
+"""Interval at which waiting sockets are checked, in seconds. Older connections may have become replaceable, or sockets
+may have waited too long."""
 _MAX_ACCEPTS = 64
 """Maximum number of connections that are accepted before other tasks run, so that a flood of rejected connections does
 not block these tasks."""
@@ -104,7 +105,7 @@ class Listener:
         """Create the listener. It does not listen before `start` is called."""
         self.connections = Connections(limits)
         self._budget = Limiter(time.monotonic, rate_per_s=limits.requests_per_s, burst=limits.requests_burst)
-        """Requests that are left to unidentified callers, by source."""
+        """Number of further requests that each source may send without authentication."""
         self._closed, self._name, self._tls = closed, name, tls
         app.middlewares.insert(0, self._middleware)
         app.on_response_prepare.append(self._prepare)
@@ -123,7 +124,7 @@ class Listener:
         self._by_connection: dict[Connection, ClientTransport] = {}
         self._logged: dict[str, float] = {}
         self._waiting: WaitingConnections[tuple[Limit, socket.socket]] = WaitingConnections(limits.waiting)
-        """Accepted sockets, each with the limit that it would exceed now. They begin as soon as the limits allow it."""
+        """Accepted sockets that must wait, each with the limit that they would exceed now."""
         self._check: asyncio.TimerHandle | None = None
         """Next check of the waiting sockets; None while there are none."""
 
@@ -171,7 +172,7 @@ class Listener:
                 except ConnectionError:
                     continue  # the client has already disconnected
                 except OSError as error:  # no file descriptors, no memory: both are temporary
-                    log.error("connections can't be accepted", extra={"port": self._name, "error": str(error)})  # noqa: TRY400  # it says it all
+                    log.error("connections can't be accepted", extra={"port": self._name, "error": str(error)})  # noqa: TRY400  # the message suffices
                     await asyncio.sleep(ACCEPT_RETRY_INTERVAL_S)
                     break
                 try:
@@ -182,7 +183,7 @@ class Listener:
             await asyncio.sleep(0)
 
     def _take(self, accepted: socket.socket, source: str) -> None:
-        """Begin a connection, let it wait, or close it."""
+        """Serve a new connection, let it wait, or close it."""
         limit: Limit | None = "source"
         if not self._waiting.has(source):
             limit = self._begun(accepted, source)
@@ -205,12 +206,12 @@ class Listener:
             self._check = asyncio.get_running_loop().call_later(WAITING_INTERVAL_S, self._check_waiting)
 
     def _begin_waiting(self) -> None:
-        """Begin waiting connections, as far as the limits allow."""
+        """Serve waiting connections, as far as the limits allow."""
         if self._waiting:
             self._waiting.begin(lambda source, waiting: self._begun(waiting[1], source) is None)
 
     def _begun(self, accepted: socket.socket, source: str) -> Limit | None:
-        """Begin a connection and return None, or return the limit that it would exceed."""
+        """Begin to serve a connection and return None, or return the limit that it would exceed."""
         if self._budget.wait_s(source):
             return "source"
         admitted = self.connections.admit(source, time.monotonic())
@@ -283,7 +284,7 @@ class Listener:
     def _within_budget(self, connection: Connection, response: web.StreamResponse | None) -> bool:
         """Count the request of an unidentified caller; return False if its source has sent too many.
 
-        Errors of the operator don't count: it answers agents with them while it starts.
+        Responses with a status of 500 or more don't count, because agents receive them while the operator starts.
         """
         if connection.caller or connection.has_streamed or response is None or response.status >= 500:
             self._refund(connection)
@@ -294,7 +295,7 @@ class Listener:
         return not self._budget.wait_s(connection.source)
 
     def _refund(self, connection: Connection) -> None:
-        """Give back what was counted when the connection was accepted."""
+        """Undo the count of a connection's first request, which was made when the connection was accepted."""
         if connection.is_prepaid:
             connection.is_prepaid = False
             self._budget.give_back(connection.source)

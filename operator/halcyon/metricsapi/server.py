@@ -32,7 +32,7 @@ from halcyon.scaling.hpa.metrics import CONCURRENCY, GPU_UTILIZATION, METRIC, QU
 from halcyon.scaling.observations import Missing, Value
 
 DESIRED_REPLICAS = "desiredReplicas"
-"""Name of the metric for models with the policy Planner. The other metrics are for the policy Rules."""
+"""Name of the metric for models with the Planner policy. The other metrics are for the Rules policy."""
 METRICS = (QUEUE_DEPTH, GPU_UTILIZATION, CONCURRENCY, METRIC, DESIRED_REPLICAS)
 _BY_RESOURCE = {metric.lower(): metric for metric in METRICS}
 """Metrics by their names in lower case. Kubernetes clients write resources in URLs in lower case, for example
@@ -52,10 +52,10 @@ class MetricSource(Protocol):
     """
 
     async def reading(self, namespace: str, name: str) -> RulesReading | Missing:
-        """Return the metric values for the policy Rules, or the reason why they are missing."""
+        """Return the metric values for the Rules policy, or the reason why they are missing."""
 
     async def desired(self, namespace: str, name: str) -> Value | Missing:
-        """Return the desired replicas of the policy Planner, or the reason why they are missing."""
+        """Return the desired replicas for the Planner policy, or the reason why they are missing."""
 
 
 class MetricsApi:

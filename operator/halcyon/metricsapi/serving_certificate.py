@@ -73,7 +73,7 @@ class ServingCertificate:
             if current != stored:
                 body = {
                     "metadata": {"resourceVersion": secret["metadata"]["resourceVersion"]},
-                    # Without None, the patch would keep a published CA that signs now, and rotate to it again and again.
+                    # Without None, the patch would keep a published CA that signs now, and rotate to it repeatedly.
                     "data": {"next-ca.crt": None, "next-ca.key": None}
                     | {k: base64.b64encode(v.encode()).decode() for k, v in current.to_secret().items()},
                 }

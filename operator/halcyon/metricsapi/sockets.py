@@ -1,4 +1,4 @@
-"""Listening sockets for IPv4 and IPv6, as far as the node supports them."""
+"""Listening sockets for IPv4 and IPv6, or for one of them if the node doesn't support both."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """TLS of the operator's port, with certificates that can be replaced while connections are open.
 
-A handshake uses the newest serving certificate and the newest CA for client certificates; open connections are not affected. An
-SSLContext in use can load a new serving certificate but cannot remove a CA. Therefore each change creates a new context, and the
-listening context switches every handshake to the newest one.
+A handshake uses the newest serving certificate and the newest CA for client certificates; open connections are not
+affected. An SSLContext in use can load a new serving certificate but cannot remove a CA. Therefore each change creates
+a new context, and the listening context switches every handshake to the newest one.
 
-A client certificate is optional, and must be from the request-header CA; if there is no such CA, none is accepted. For each request,
-`auth` checks whether the CA is still valid and which client the certificate belongs to.
+A client certificate is optional, and must be from the request-header CA; if there is no such CA, none is accepted. For
+each request, `auth` checks whether the CA is still valid and which client the certificate belongs to.
 """
 
 from __future__ import annotations

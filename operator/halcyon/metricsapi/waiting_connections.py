@@ -1,7 +1,7 @@
 """Accepted sockets that wait until their source may have another connection. Pure.
 
-If thousands of agents behind one address reconnect at once, most of them exceed the limit of that address. A rejected agent
-would have to connect again. A waiting socket needs no further attempt, and no TLS buffers in the operator.
+If thousands of agents behind one address reconnect at once, most of them exceed the limit of that address. A rejected
+agent would have to connect again. A waiting socket needs no further attempt, and no TLS buffers in the operator.
 
 Sources take turns, so that a source with many waiting sockets doesn't delay others. Out of scope: which connections may
 begin (`connections`), and the sockets themselves (`listener`).
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 MAX_WAIT_S: Final = 3.0
-"""Time after which a waiting socket is closed, in seconds. Agents give up after 5 s, which include the TLS handshake."""
+"""Time after which a waiting socket is closed, in seconds. Agents give up after 5 s, including the TLS handshake."""
 _MAX_SKIPPED: Final = 4
 """Maximum number of sources that are skipped in one turn, so that a turn is short however many sources wait."""
 
@@ -43,7 +43,7 @@ class WaitingConnections(Generic[T]):
     def add(self, source: str, waiting: T, now: float) -> tuple[str, T] | None:
         """Add a socket that waits. If there are too many, remove one, and return its source and the socket to close.
 
-        It is the newest socket of the source with the most sockets, which may be the new one.
+        The newest socket of the source with the most sockets is removed. It may be the new socket.
         """
         queue = self._by_source.get(source, deque())
         closed: tuple[str, T] | None = None

@@ -1,8 +1,8 @@
 """The digest that protects the accepted spec against edits. Pure.
 
-The accepted spec is stored in a ConfigMap, which tenants may edit. Without a digest, a tenant could make the current spec
-invalid and write any spec to the ConfigMap, which would then be in force. The digest is an annotation of the newest
-ControllerRevision, which tenants may not edit.
+The accepted spec is stored in a ConfigMap, which tenants may edit. Without a digest, a tenant could make the current
+spec invalid and write any spec to the ConfigMap, which would then be in force. The digest is an annotation of the
+newest ControllerRevision, which tenants may not edit.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from halcyon.render.revision import Revision
 
 # Users may edit the text, so it may be nested too deeply to parse. Under another schema it may not even be a string.
 NOT_ACCEPTED = (SpecError, KeyError, ValueError, TypeError, AttributeError, RecursionError)
-"""Exceptions that parsing can raise for a stored text that isn't a valid spec."""
+"""Exceptions that parsing can raise if the stored text isn't a valid spec."""
 
 
 def text(spec: Spec) -> str:
-    """Return a spec as JSON for the ConfigMap. spec.replicas is always 1 there, because autoscaling changes it."""
+    """Return a spec as JSON for the ConfigMap. Its `replicas` are always 1, because autoscaling changes them."""
     return json.dumps(spec.model_copy(update={"replicas": 1}).to_dict(), sort_keys=True, separators=(",", ":"))
 
 
@@ -58,8 +58,8 @@ def read(name: str, config_map: Object, revisions: Iterable[Revision]) -> Spec |
 def was_edited(config_map: Object, revisions: Iterable[Revision], in_force: Spec | None) -> bool:
     """Return whether the accepted spec in the ConfigMap was overwritten by another writer.
 
-    A text that doesn't match the newest digest was not edited if it is the text of the spec in force. In this case, it
-    is only older than the newest ControllerRevision.
+    A text that doesn't match the newest digest was not edited if it is that of the spec in force: it is merely older
+    than the newest ControllerRevision.
     """
     newest = max(revisions, key=lambda r: r.number, default=None)
     if newest is None or text_of(config_map, (newest,)) is not None:

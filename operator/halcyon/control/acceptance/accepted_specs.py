@@ -43,7 +43,7 @@ class _InForce:
     text: str
     spec: Spec | None = None
     parsed: bool = False
-    """Whether `text` has been parsed. It is parsed only when it is needed, because many texts change again before
+    """Whether `text` has been parsed. Parsing is deferred until the spec is needed, because many texts change before
     that."""
 
 
@@ -57,8 +57,8 @@ class SpecsInForce(Protocol):
 class AcceptedSpecs:
     """Accepted specs of all models, each read from its ConfigMap when it is needed.
 
-    Reads are cheap. The text in a ConfigMap is compared with the digest only after it or a ControllerRevision of its
-    model has changed, and is parsed only once.
+    Reads are cheap. The text in a ConfigMap is checked against the digest only after a change of the ConfigMap or of a
+    ControllerRevision. It is parsed only once.
     """
 
     def __init__(self, caches: ClusterState) -> None:

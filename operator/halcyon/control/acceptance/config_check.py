@@ -16,9 +16,9 @@ from halcyon.render import model_overlay
 
 
 def objection(scope: Scope, spec: Spec) -> str:
-    """Return a sentence about the error if a model's config.pbtxt is invalid or contradicts the spec; empty if not.
+    """Return an error message if a model's config.pbtxt is invalid or contradicts the spec; otherwise an empty string.
 
-    If the ConfigMap is a repository of several models, the sentence is about the first error in any of them.
+    If the ConfigMap is a repository of several models, the message is about the first error in any of them.
     """
     name, source = scope.key.name, spec.model.source.config_map
     models = config_map_model.models(name, spec, scope.source.content)

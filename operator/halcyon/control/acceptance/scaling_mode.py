@@ -1,8 +1,8 @@
 """Whether Halcyon may scale a model now, from the accepted spec and from the ModelDeployment itself. Pure.
 
-A spec is in force some time after it was written: it is checked, stored, and read back from the cache. A user who pauses
-scaling must not wait for that. Scaling therefore stops as soon as the ModelDeployment says so, and starts only with the
-accepted spec. If the new spec is rejected, the accepted one decides alone.
+A new spec comes into force with a delay, because it is checked, stored, and read back from the cache. A user who pauses
+scaling must not wait for that. Scaling therefore stops as soon as the ModelDeployment is changed, but starts only with
+the accepted spec. If the new spec is rejected, only the accepted spec counts.
 """
 
 # accepted spec              ModelDeployment            new spec    scaled

@@ -20,7 +20,7 @@ class SharedParts:
         self._parts: WeakValueDictionary[tuple[type[ApiModel], str], ApiModel] = WeakValueDictionary()
 
     def shared(self, spec: Spec) -> Spec:
-        """Return an equal spec in which each part is the object of an earlier spec, if that spec has an equal part."""
+        """Return an equal spec that reuses the part objects of earlier specs if they are equal to its own."""
         parts = {
             name: self._parts.setdefault((type(part), part.model_dump_json()), part)
             for name, part in spec

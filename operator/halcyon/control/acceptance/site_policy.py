@@ -1,8 +1,8 @@
 """Checks of the site's policy in a reconcile. Pure.
 
-An admission policy in the API server enforces some of these rules, and can't check others. A stored spec can break an
-enforced rule if it is older than the rule, or if the admission policy isn't installed. Such a spec is not accepted, and
-the last accepted spec stays in force. The model keeps its replicas but can't grow beyond the policy.
+An admission policy in the API server enforces some of these rules, but can't check the others. A stored spec can break
+an enforced rule if it is older than the rule, or if the admission policy isn't installed. Such a spec is not accepted,
+and the last accepted spec stays in force. The model keeps its replicas but can't grow beyond the policy.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from halcyon.control.state.scope import Scope
 
 
 def violations(scope: Scope, spec: Spec) -> list[str]:
-    """Return a sentence for each limit of the site policy that a spec exceeds."""
+    """Return an error message for each limit of the site policy that a spec exceeds."""
     return [
         *_own_secret(scope, spec),
         *_queries(scope, spec),
@@ -26,7 +26,7 @@ def violations(scope: Scope, spec: Spec) -> list[str]:
 
 
 def policy_warnings(scope: Scope, spec: Spec) -> list[str]:
-    """Return a sentence for each limit that a spec exceeds if the site policy only warns about this limit."""
+    """Return a warning for each limit that a spec exceeds if the site policy only warns about this limit."""
     return warnings(_subject(scope, spec))
 
 
@@ -44,7 +44,7 @@ def _subject(scope: Scope, spec: Spec) -> PolicySubject:
 
 
 def _own_secret(scope: Scope, spec: Spec) -> list[str]:
-    """Return a list with a sentence if the spec refers to the Secret with the operator's key; else an empty list.
+    """Return a list with an error message if the spec refers to the Secret with the operator's key, else [].
 
     This Secret is in the operator's namespace.
     """
@@ -55,7 +55,7 @@ def _own_secret(scope: Scope, spec: Spec) -> list[str]:
 
 
 def _queries(scope: Scope, spec: Spec) -> list[str]:
-    """Return sentences that reject the Prometheus queries of a canary. Return none if the queries are allowed.
+    """Return error messages about the Prometheus queries of a canary; none if the queries are allowed.
 
     Queries are rejected if the site has no Prometheus, or if its policy doesn't allow them explicitly.
     """
@@ -73,7 +73,7 @@ def _queries(scope: Scope, spec: Spec) -> list[str]:
 
 
 def _metric(scope: Scope, spec: Spec) -> list[str]:
-    """Return a list with a sentence if the scaling target names a query that the site lacks; else an empty list."""
+    """Return a list with an error message if the scaling target names a query that the site lacks, else []."""
     metric = spec.scaling.targets.metric if spec.scaling else None
     defined = scope.site.queries
     if metric is None or metric.query in defined:

@@ -11,7 +11,7 @@ from halcyon.scaling.schedules import problems
 
 
 def objections(spec: Spec, site: Site) -> list[str]:
-    """Return a sentence for each error in the spec; an empty list if there is none."""
+    """Return a message for each error in the spec; an empty list if there is none."""
     runtime, annotations = spec.runtime, spec.traffic.service.annotations
     return [
         *(f"spec.scaling.schedules: {problem.describe()}" for problem in problems(schedules(spec))),
@@ -24,9 +24,9 @@ def objections(spec: Spec, site: Site) -> list[str]:
 
 
 def _unlisted(field: str, keys: Iterable[str] | None, allowed: tuple[str, ...], value: str) -> Iterator[str]:
-    """Yield a sentence for each key that isn't in `allowed`.
+    """Yield an error message for each key that isn't in `allowed`, the list in the chart value named `value`.
 
-    `allowed` is the list of the chart value `value`. An entry with a slash is a prefix of keys, and any other a whole key.
+    An entry of the list with a slash is a prefix of allowed keys. Any other entry is a complete key.
     """
     keys_allowed = ", ".join(f"{entry}*" if "/" in entry else entry for entry in allowed)
     hint = f"allowed: {keys_allowed}" if allowed else f"no {field.rpartition('.')[2]} are allowed"

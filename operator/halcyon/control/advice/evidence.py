@@ -22,7 +22,7 @@ _MIN_EXECUTIONS = 50
 """Minimum number of executions for computing a mean batch size."""
 _MIN_SPREAD = 25.0
 """Minimum variation of the sizes of batches, as a weighted sum of squared deviations in rows squared. With less
-variation, the time for each further row in a batch counts as assumed and not as measured."""
+variation, the execution time of each further row in a batch is regarded as assumed rather than measured."""
 _MIN_KNOWN = 0.95
 """Minimum share of the last day for which the request rate must be known."""
 _MAX_GAP_S = 90.0
@@ -53,7 +53,7 @@ class ModelEvidence:
     """Execution time of a batch as a function of its number of rows; None if too few batch sizes were executed to
     measure it."""
     largest_rows: int | None = None
-    """Number of rows in the largest batch that was ever executed."""
+    """Number of rows in the largest batch executed so far."""
     peak_replicas: int | None = None
     """Number of replicas that the busiest five minutes of the last day needed; None if less than a day is known."""
     start_s: float | None = None
@@ -67,7 +67,7 @@ _NAMES = ("ready", "waiting", "gpu", "requests", "queue_s", "ready_s", "executio
 
 @dataclass(slots=True)
 class Window:
-    """Sums of a model's samples since the last evidence was made."""
+    """Sums of a model's samples since evidence was last computed."""
 
     last: tuple[float, int, Executed | None] = (-math.inf, 0, None)
     """Time, number of ready replicas and counters in the last sample."""
@@ -84,7 +84,7 @@ class Window:
         queue_s: float | None,
         executed: Executed | None,
     ) -> None:
-        """Add a sample. If counters fell, they were reset, and their growth counts again from the next sample on.
+        """Add a sample. If a counter is lower than before, it was reset, and the counters of this sample are ignored.
 
         Args:
             now: monotonic time in seconds.
@@ -108,7 +108,7 @@ class Window:
                 self.counts[index] += 1
 
     def evidence(self, spec: Spec) -> ModelEvidence:
-        """Return the means of all samples since the last evidence, and begin new sums."""
+        """Return the means of all samples since the previous call, and reset the sums."""
         means = [
             total / count if count >= _MIN_SAMPLES else None
             for total, count in zip(self.sums, self.counts, strict=True)

@@ -1,8 +1,8 @@
 """Rules for advice on a model's settings. Each has a condition, the field that it is about, and the expected benefit.
 
 docs/reference/advice.md is generated from the table `RULES`. Each function returns None if its rule doesn't apply.
-`ease` is 1, or `_EASE` if the advice is already shown. Bounds are then lower, so that a value near a bound doesn't make
-the advice appear and disappear.
+`ease` is 1, or `_EASE` if the advice is already shown. The lower value lowers the bounds, so that a signal near a bound
+doesn't make the advice appear and disappear.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _MIN_GAIN = 0.2
 _BUSY = 0.75
 """Minimum share of the time that an instance must spend executing to count as busy."""
 _MAX_BUSY = 1.1
-"""Maximum share of the time that instances can seem to execute. Above it, their number is not that in the spec."""
+"""Maximum plausible busy share of an instance. A higher value means that more instances run than the spec states."""
 _FULL = 0.9
 """Minimum mean number of rows at which batches count as full, as a share of the rows in the largest batch."""
 _IDLE_GPU, _FULL_GPU = 0.6, 0.9
-"""Two values of the GPU utilisation. Up to the first, the GPU counts as idle for much of the time. Up to the second,
-more work is expected to increase the throughput."""
+"""Two limits of GPU utilisation. Up to the first, the GPU counts as idle for much of the time. Up to the second, more
+work is expected to increase the throughput."""
 _MAX_REPLICAS = 1000
 _BATCHES_WITHIN = 3.0
-"""Latency objective that is advised, as a number of full batches: one to wait for, one for the execution, and one for
-the queue."""
+"""Latency objective to advise, in execution times of a full batch: one to wait for the running batch, one for the
+request's own batch, and one for the queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class AdviceFinding:
     gain: str
     """Expected benefit in words, with numbers."""
     share: float
-    """Expected benefit as a share of what is spent now, from 0 to 1. Advice is ordered by it."""
+    """Expected benefit as a share from 0 to 1, for example of the present latency. The largest is shown first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +64,13 @@ class AdviceRule:
     """Names of the fields of `ModelEvidence` that the rule needs, separated by spaces."""
     find: Callable[[ModelEvidence, float], AdviceFinding | None]
     is_number: bool = True
-    """Whether the advised value is a number in the specification, and not a text."""
+    """Whether the advised value is a number in the specification, rather than a string."""
 
 
 def opinions(evidence: ModelEvidence, shown: frozenset[str]) -> dict[str, AdviceFinding | None]:
     """Return the finding of each rule, without the rules that have no opinion.
 
-    `shown` has the names of the rules whose advice is shown.
+    `shown` contains the names of the rules whose advice is shown.
     """
     findings = {}
     for rule in RULES:
@@ -110,7 +110,7 @@ def _delay(evidence: ModelEvidence, ease: float) -> AdviceFinding | None:
     batching, line = evidence.spec.batching, _line(evidence)
     delay_s = duration_s(batching.max_queue_delay) if batching and batching.max_queue_delay else 0.0
     wait_s, rows, greedy_s = evidence.wait_s or 0.0, evidence.batch_rows or 1.0, _greedy_wait_s(evidence)
-    # Other waits than that for the delay stay.
+    # Waits for other reasons than the delay remain.
     saved_s, total_s = min(wait_s - greedy_s, delay_s), wait_s + line.seconds(rows)
     if (evidence.busy or 0.0) > _MAX_BUSY or saved_s < max(0.0005, _MIN_GAIN * ease * total_s):
         return None
@@ -134,13 +134,13 @@ def _greedy_wait_s(evidence: ModelEvidence) -> float:
     free = count - rows_s * line.row_s
     if free <= 0 or (rows := max(rows_s * line.t0_s / free, request_rows)) > max_rows:
         return math.inf
-    # Half of an execution, if all instances execute.
+    # A request waits for half of an execution if all instances are busy.
     return line.seconds(rows) / 2 * float(min(rows_s * line.seconds(rows) / (count * rows), 1.0) ** count)
 
 
 def _full_batches(evidence: ModelEvidence, ease: float) -> AdviceFinding | None:
     max_rows, rows = _max_rows(evidence.spec), evidence.batch_rows or 0.0
-    # A largest batch of one is that of a model without batches.
+    # A model whose largest batch has one row doesn't use batches.
     if max_rows is None or max_rows == 1 or rows < _FULL * max_rows or not _is_saturated(evidence, ease):
         return None
     return _larger(evidence, 2 * max_rows, f"batches have {rows:.1f} of at most {max_rows} rows", ease)
@@ -152,7 +152,7 @@ def _missing_size(evidence: ModelEvidence, ease: float) -> AdviceFinding | None:
     if is_set or spec.traffic.mode != "Balancer" or rows < 2 * request_rows or not _is_saturated(evidence, ease):
         return None
     sent = server_connections(spec) * spec.traffic.balancer_replicas * request_rows / instances(spec)
-    # Batches that are full by the model's own configuration never differ.
+    # If the model's own configuration limits the batches, full batches all have the same size.
     if rows < 0.8 * ease * sent and not (rows >= 0.4 * ease * sent and largest >= 1.5 * rows):
         return None
     reason = f"the balancers send at most {sent:.0f} rows at once for each instance, and batches have {rows:.1f}"
@@ -172,7 +172,7 @@ def _larger(evidence: ModelEvidence, value: int, reason: str, ease: float) -> Ad
         str(value),
         f"{reason}, and {evidence.waiting:.0f} requests wait for each replica; a batch takes {_ms(line.t0_s)} and "
         f"{_ms(line.row_s)} for each row",
-        f"{_percent(gain)} more rows per second, if batches of {value} rows follow the same line",
+        f"{_percent(gain)} more rows per second, if batches of {value} rows take as long as predicted",
         gain / (1 + gain),
     )
 
@@ -213,7 +213,7 @@ def _more_work(evidence: ModelEvidence, ease: float, value: int, factor: float) 
         f"instances execute {_percent(min(evidence.busy or 0.0, 1.0))} of the time while the GPU is used {_percent(evidence.gpu)}, and "
         f"{evidence.waiting:.0f} requests wait for each replica; a replica has {instances(evidence.spec)} of them"
         + ("" if cores is None else f" and a limit of {cores:g} CPU"),
-        f"up to {_percent(gain)} more requests per second from a replica, as far as its GPU is idle",
+        f"up to {_percent(gain)} more requests per second from a replica, as long as its GPU isn't saturated",
         gain / (1 + gain),
     )
 
@@ -238,7 +238,8 @@ def _objective(evidence: ModelEvidence, ease: float) -> AdviceFinding | None:
         return None
     return AdviceFinding(
         f"{wider_ms}ms",
-        f"{reason}, so scaling plans with batches of {fits.max_batch} requests; with a maxBatchSize for so many, batches keep it",
+        f"{reason}, so the planner assumes batches of {fits.max_batch} requests; a maxBatchSize for this many requests "
+        "would also meet the objective",
         f"{after} instead of {before} replicas for the same requests",
         1 - after / before,
     )
@@ -255,7 +256,7 @@ def _idle_minimum(evidence: ModelEvidence, _ease: float) -> AdviceFinding | None
     return AdviceFinding(
         str(value),
         reason if need else "no request arrived in the last day",
-        f"{min_replicas - value} of {min_replicas} replicas saved at times of little load"
+        f"{min_replicas - value} of {min_replicas} replicas saved at low load"
         + ("" if value else "; the first request then waits for a start"),
         1 - value / min_replicas,
     )
@@ -265,7 +266,7 @@ def _short_timeout(evidence: ModelEvidence, _ease: float) -> AdviceFinding | Non
     start_s = evidence.start_s or 0.0
     if not defaults.late_starts(evidence.spec, start_s):
         return None
-    reason = f"the last start of a pod took {start_s:.0f} s, and a request at zero replicas waits for one"
+    reason = f"the last start of a pod took {start_s:.0f} s, and a request at zero replicas waits for a start"
     gain = "requests at zero replicas are answered, not rejected"
     return AdviceFinding(f"{math.ceil(start_s * defaults.START_MARGIN)}s", reason, gain, 1.0)
 
@@ -319,7 +320,7 @@ RULES: tuple[AdviceRule, ...] = (
     AdviceRule(
         "ObjectiveBelowBatch",
         "spec.scaling.targets.latency",
-        "two full batches take longer than the objective, and more replicas run for it or none can meet it",
+        "two full batches take longer than the objective, which needs more replicas or can't be met at all",
         "line request_rows rate replicas",
         _objective,
         is_number=False,
@@ -327,28 +328,28 @@ RULES: tuple[AdviceRule, ...] = (
     AdviceRule(
         "BatchSizeMissing",
         "spec.batching.maxBatchSize",
-        "it is not set, Triton forms batches, and what the balancers send at once limits them",
+        "it is not set, Triton forms batches, and the number of requests that balancers send at once limits their size",
         "busy waiting batch_rows line request_rows largest_rows",
         _missing_size,
     ),
     AdviceRule(
         "BatchAlwaysFull",
         "spec.batching.maxBatchSize",
-        "batches are full while requests wait, and larger ones gain by the line of batch times",
+        "batches are full while requests wait, and larger ones would gain according to the measured batch times",
         "busy waiting batch_rows line",
         _full_batches,
     ),
     AdviceRule(
         "GPUIdle",
         "spec.runtime.instancesPerGPU",
-        "while all instances execute, the GPU is used 60 % or less, and requests wait or several replicas run for the load",
+        "while all instances execute, the GPU is used 60 % or less, and requests wait or the load needs several replicas",
         "busy waiting gpu replicas",
         _idle_gpu,
     ),
     AdviceRule(
         "CPULimited",
         "spec.runtime.resources.limits.cpu",
-        "the same, and the limit is below one CPU for each instance and one more",
+        "as for GPUIdle, and the limit is less than one CPU per instance plus one",
         "busy waiting gpu replicas",
         _short_cpu,
         is_number=False,
@@ -356,7 +357,7 @@ RULES: tuple[AdviceRule, ...] = (
     AdviceRule(
         "DelayOnlyCosts",
         "spec.batching.maxQueueDelay",
-        "requests wait for the delay, and instances would keep up without it",
+        "requests wait because of the delay, and instances would keep up without it",
         "wait_s line rate request_rows batch_rows busy",
         _delay,
         is_number=False,

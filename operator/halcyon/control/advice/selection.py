@@ -1,7 +1,7 @@
 """Selection of the advice to show: advice that has applied for minutes, with the largest benefit first.
 
-It changes every ten minutes at most. Shown advice stays while the signals for its rule are unknown. It is stored in the
-status, so that a new leader continues with it.
+The selection changes at most once every ten minutes. Shown advice stays while the signals for its rule are unknown. It
+is stored in the status, so that a new leader continues with it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from halcyon.api.timestamps import epoch_seconds, rfc3339
 from halcyon.control.advice.rules import RULES, AdviceFinding
 
 HOLD_S = 540.0
-"""Time for which a rule must apply before its advice is shown, or not apply before it is removed, in seconds."""
+"""Seconds for which a rule must apply before its advice is shown, and not apply before the advice is removed."""
 WRITE_INTERVAL_S = 600.0
 """Minimum time between two changes of the advice that is shown, in seconds."""
 MAX_ADVICE = 5
@@ -44,11 +44,11 @@ class AdviceSelection:
     changed_at: float = 0.0
     """Time at which `shown` was last changed, in seconds since the epoch."""
     since: Mapping[str, tuple[bool, float]] = field(default_factory=dict)
-    """Whether each rule applies, and the time since which this has been so, in seconds since the epoch. The key is the
-    rule's name. Rules that neither apply nor are shown are left out."""
+    """Current state of each rule by name: whether it applies, and since when, in seconds since the epoch. Rules that
+    neither apply nor are shown are left out."""
 
     def updated(self, now: float, opinions: Mapping[str, AdviceFinding | None]) -> AdviceSelection:
-        """Return the selection of advice after new findings of the rules.
+        """Return the selection, updated with new findings of the rules.
 
         `opinions` has the finding of each rule that has an opinion. A finding of None means that the rule doesn't
         apply.

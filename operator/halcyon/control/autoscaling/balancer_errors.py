@@ -1,6 +1,6 @@
 """Errors that balancers report about themselves, stored with the agents' other reports.
 
-Like any report in the observation store, an error is dropped once its balancer's agent is silent for `MAX_AGE_S`.
+Like any report in the observation store, an error is dropped once its agent has been silent for `MAX_AGE_S`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class BalancerErrorStore(ObservationStore):
         super().__init__(on_change=on_change)
         self._changed = on_change
         self._errors: dict[Key, dict[str, tuple[str, float]]] = {}
-        """Error of each balancer pod by its name, with the monotonic time of its last report, by model."""
+        """Last error of each balancer pod, with the monotonic time of the report, by model and by the pod's name."""
 
     def receive_in_steps(self, report: AgentReport, now: float) -> Generator[None, None, bool]:
         """Store a report, and the balancer's error that it contains. Return whether the report was accepted."""
@@ -35,7 +35,7 @@ class BalancerErrorStore(ObservationStore):
         return accepted
 
     def errors(self, key: Key, now: float) -> tuple[str, ...]:
-        """Return a sentence for each balancer pod of a model that has an error. `now` is monotonic, in seconds."""
+        """Return an error message for each balancer pod of a model that has one. `now` is monotonic, in seconds."""
         errors = self._errors.get(key, {})
         return tuple(f"pod {pod}: {text}" for pod, (text, at) in sorted(errors.items()) if now - at <= MAX_AGE_S)
 

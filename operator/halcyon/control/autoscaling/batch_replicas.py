@@ -20,7 +20,7 @@ from halcyon.scaling.policy.decision import Decision
 
 @dataclass(frozen=True)
 class BatchReplicas:
-    """Addition of replicas for running BatchInferences to scaling decisions."""
+    """Component that adds replicas for running BatchInferences to scaling decisions."""
 
     decider: Decider
     demands: Callable[[Key], tuple[BatchDemand, ...]]

@@ -1,6 +1,6 @@
-"""Scaling decision for a model by its policy, with the state that is kept from one decision to the next.
+"""Scaling decisions for models by their policies, with the state that is kept from one decision to the next.
 
-If the planner has less than a day of a model's history, more is requested from the site's Prometheus, in the background.
+If the planner has less than a day of a model's history, more is requested from the site's Prometheus in the background.
 Out of scope: when decisions are made and carried out (`loop`), and the algorithms (`scaling.planner`, `scaling.hpa`).
 """
 
@@ -49,7 +49,7 @@ PARTIAL_AFTER_S = 30.0
 balancers report may add replicas. It never removes any, because the silent balancer may receive many requests."""
 
 SCRAPE = "scrape"
-"""Source of signals for models without agents, which the operator itself scrapes from the servers."""
+"""Name of the signal source for models without agents, whose servers are scraped by the operator itself."""
 
 
 @dataclass(frozen=True)
@@ -60,20 +60,20 @@ class _RulesDecision:
     """Monotonic time of the decision, in seconds."""
     decision: Decision
     memory: HpaMemory
-    """Memory without the change of the replicas, for use if this change was not written."""
+    """Memory of the HPA's rules, without this change of the replicas, because writing the change may fail."""
     is_lost: bool = False
     """Whether writing the replicas failed."""
 
     def is_valid(self, now: float, current: int) -> bool:
         """Return whether the decision still applies at the time `now` with `current` replicas.
 
-        It does if it is recent, wasn't caused by missing signals, and no other writer has changed the replicas since.
+        It must be recent and based on known signals, and no other writer may have changed the replicas since.
         """
         is_recent = not self.is_lost and now - self.at < algorithm.SYNC_INTERVAL_S
         return is_recent and not self.decision.unknown and current in {self.decision.current, self.decision.desired}
 
     def resumed(self, current: int, behavior: Behavior | None) -> HpaMemory:
-        """Return the rules' memory for the next decision. It includes this one as far as it was carried out."""
+        """Return the rules' memory for the next decision, including the part of this decision that was carried out."""
         before, desired = self.decision.current, self.decision.desired
         at, desired = self.at, before if desired is None else desired
         return carried_out(self.memory, at=at, before=before, recommended=desired, current=current, behavior=behavior)
@@ -116,20 +116,20 @@ class Decider:
     """Import of past request rates from Prometheus; None if the site has no Prometheus."""
 
     _kept: KeptMemories = field(default_factory=KeptMemories)
-    """Memories of planners that don't decide now."""
+    """Memories of planners that don't decide at present."""
     _is_restored: bool = False
     _models: defaultdict[Key, _Model] = field(default_factory=lambda: defaultdict(_Model))
     _epoch: WallClock = field(init=False)
     """Clock to which the times in the planners' memories refer."""
 
     def __post_init__(self) -> None:
-        """Use the clock and the caches of the signals, so that memories and signals refer to the same ones."""
+        """Use the clock of `signals`, and subscribe to deletions of models in its caches."""
         self._epoch = self.signals.epoch
         self._measured = MeasuredCapacities(self.signals.caches)
         self.signals.caches.resources.listeners.append(lambda key, _, after: None if after else self.forget(key))
 
     def restore(self, saved: Mapping[Key, Saved]) -> None:
-        """Adopt the planner memories of an earlier process, also for planners that began before they could be read."""
+        """Adopt the planner memories of an earlier process, also for planners that started before this call."""
         for key, entry in () if self._is_restored else saved.items():
             if key in self._models and entry.uid == self.signals.uid(key):
                 self._models[key].memory = None
@@ -176,7 +176,7 @@ class Decider:
         return None if memory is None else memory.history
 
     def knowledge(self, key: Key, spec: Spec) -> Known | None:
-        """Return what the planner knows of a model, for what-if calculations; None if it knows no capacity yet."""
+        """Return the planner's knowledge of a model for what-if calculations; None if its capacity is unknown."""
         model = self._models.get(key)
         if model is None or (memory := model.memory) is None or model.objectives is None:
             return None
@@ -188,14 +188,14 @@ class Decider:
         return None if replica is None else Known(aims, replica, memory.arrivals.spread.value, memory.headroom.value)
 
     def max_replicas(self, key: Key, spec: Spec) -> int:
-        """Return the maximum replicas of a model now: that of the spec, or of an open schedule if this is lower."""
+        """Return the current maximum replicas of a model: the spec's, or that of an active schedule if it is lower."""
         model, scaling = self._models.get(key), spec.scaling
         if model is None or model.memory is None or model.objectives is None:
             return 0 if scaling is None else scaling.max_replicas
         return bounds(model.objectives.aims)[1]
 
     def learn(self, key: Key, history: History) -> None:
-        """Replace the history of arrivals in the planner's memory of a model; the rest of the memory stays."""
+        """Replace the history of arrivals in a model's planner memory. The rest of the memory stays."""
         model = self._models[key]
         if model.memory is not None:
             model.memory = model.memory.with_changes(history=history)
@@ -262,9 +262,9 @@ class Decider:
     def _by_known_load(self, key: Key, model: _Model, spec: Spec, now: float, values: PlannerInput) -> Decision | None:
         """Return a decision that adds replicas for the load of the balancers that report, while another is silent.
 
-        The HPA's rules make it, `PARTIAL_AFTER_S` after the silence began. A model at zero is started at once if a
-        balancer holds a request. The planner continues from this decision. Return None if the load is known, or if it
-        needs no more replicas.
+        It is made by the HPA's rules once the silence has lasted `PARTIAL_AFTER_S`. A model at zero is started at once
+        if a balancer holds a request. The planner continues from this decision. Return None if the load is known, or if
+        it needs no more replicas.
         """
         result = values.result
         if result.reading.inflight is not None or model.memory is None or model.objectives is None:
@@ -327,14 +327,14 @@ class Decider:
         return decision
 
     def _by_hpa(self, key: Key, spec: Spec, now: float) -> Decision:
-        """Return a decision without desired replicas, which the HPA sets, but with the replicas for each signal."""
+        """Return a decision for a model that its HPA scales: the replicas for each signal, but no desired replicas."""
         values, at = self.signals.by_rules(key, spec), self.signals.epoch.at(now)
         current, targets, reading = self.signals.caches.replicas(key), defaults.targets(spec), values.reading
         needs = () if isinstance(reading, Missing) else algorithm.signal_proposals(reading, targets)
         return decisions.of_hpa(current, needs, at=at, signals=values.signals, has_reports=values.has_reports)
 
     def _follow_clock(self) -> None:
-        """Shift the times in all memories after the wall clock was set. A planner would take the step for a pause."""
+        """Shift the times in all memories after the wall clock was set, so that no planner sees a gap."""
         by_s = self.signals.epoch.offset_s - self._epoch.offset_s
         for model in self._models.values():
             if model.memory is not None:
@@ -359,7 +359,7 @@ def _aims(
     batches: Mapping[int, tuple[int, float]] | None,
     memory: PlannerMemory,
 ) -> Objectives:
-    """Return the scaling objectives that apply now: the same object as before if no input has changed."""
+    """Return the scaling objectives that apply now. The result is the same object as before if no input has changed."""
     cached, (spec, active, measured, serving) = model.objectives, inputs
     is_same = cached is not None and all(before is now for before, now in zip(cached.inputs, inputs, strict=True))
     if cached is not None and is_same and cached.batches is batches:

@@ -1,8 +1,8 @@
 """Histograms of the duration of decisions and of the age of the models' current decisions.
 
-The age histogram counts time, not decisions: each second of a model counts with the age that its current decision then
-has. Its quantiles are therefore those for a random model at a random time. If only new decisions were counted, the
-metric would not show models that get none. Recording a value takes less than a microsecond.
+The age histogram is weighted by time: each model adds the age of its current decision in each second. Its quantiles are
+therefore those for a random model at a random time. If only new decisions were counted, the metric would not show
+models that get none. Recording a value takes less than a microsecond.
 """
 
 # metric                          counts          value
@@ -35,7 +35,7 @@ _BELOW_S = (0.0, *_AGES_S)
 
 
 class _Spent:
-    """Time that decisions were current in each age bucket, in model-seconds, from the ages at which they ended."""
+    """Histogram of the age of decisions, in model-seconds, computed from the age at which each decision ended."""
 
     def __init__(self) -> None:
         self._reached = [0] * len(_BELOW_S)
@@ -61,7 +61,7 @@ class _Spent:
         return copy
 
     def seconds(self) -> list[float]:
-        """Return the time in each bucket, in model-seconds. A decision spends the full width of all but its last."""
+        """Return the model-seconds in each bucket. A decision contributes to its final bucket and all lower ones."""
         spent_s = list(self._beyond_s)
         older = 0
         for bucket in range(len(_AGES_S), 0, -1):

@@ -19,7 +19,7 @@ LATELY_S = 60.0
 """Seconds for which a value that Halcyon has requested counts as Halcyon's. An HPA, which polls every 15 s, writes it
 within this time."""
 TIMES, WITHIN_S = 3, 300.0
-"""Number of external changes, and seconds within which this many are a conflict. Fewer are manual changes."""
+"""Number of external changes that count as a conflict, and the seconds within which they must occur."""
 CALM_S = 600.0
 """Time without another external change after which Halcyon writes replicas again, in seconds."""
 
@@ -40,7 +40,7 @@ class ExternalWriters:
     """Last number of replicas that another writer has set, by model. It is removed when `take_manual` returns it."""
 
     def compare(self, key: Key, replicas: int, desired: int, writer: str, now: float) -> str:
-        """Compare the replicas with the last ones. Return a message about a competing writer; empty if there is none.
+        """Compare the replicas with those of the last call. Return a message about a competing writer, or "".
 
         Args:
             key: the model.
@@ -88,7 +88,7 @@ class ExternalWriters:
         self._replicas[key] = replicas
 
     def adopt(self, key: Key, message: str, now: float) -> str:
-        """Adopt the leader's published `message` about a competing writer (empty: there is none), and return it.
+        """Adopt the leader's published `message` about a competing writer (empty if there is none), and return it.
 
         A standby does this instead of comparing, so that the conflict continues if it becomes the leader.
         """
@@ -99,7 +99,7 @@ class ExternalWriters:
         return message
 
     def pause(self, key: Key) -> None:
-        """Ignore changes until the next `compare`. While Halcyon doesn't set the replicas, they are no conflict."""
+        """Ignore changes until the next `compare`. Changes are no conflict while Halcyon doesn't set the replicas."""
         self._replicas.pop(key, None)
 
     def forget(self, key: Key) -> None:

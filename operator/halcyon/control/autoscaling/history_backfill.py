@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 RETRY_S = 60.0
 UNUSABLE_RETRY_S = 3600.0
 """Time after which a model's query is retried if its response was unusable, in seconds. It is long because the response
-stays unusable until someone changes the query or what Prometheus scrapes."""
+stays unusable until the query or the scraped metrics are changed."""
 
 RunQuery = Callable[[str, str], Awaitable[History | None]]
 """Type of the function that queries a model's history, given its namespace and name. It returns None if there is no
@@ -38,7 +38,7 @@ data, and raises PrometheusError on failure."""
 
 
 def merged(past: History, own: History) -> History:
-    """Merge the imported history `past` and the planner's own history `own`, which wins if both have a bin.
+    """Merge the imported history `past` and the planner's own history `own`, whose values win in common bins.
 
     The merge takes 30 us for each bin of `own` that is newer than `past`. If both have values for the same bins, the
     seasonal models are rebuilt, which takes up to 0.15 s.
@@ -101,8 +101,8 @@ class HistoryBackfill:
         """Run queries until cancelled.
 
         Args:
-            own_history: function that returns the planner's own history of a model. It returns None if the planner doesn't
-                decide for the model.
+            own_history: function that returns the planner's own history of a model. It returns None if the planner
+                doesn't decide for the model.
             learn: function that replaces the planner's own history of a model by the merged one.
         """
         while True:

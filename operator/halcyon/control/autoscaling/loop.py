@@ -1,7 +1,7 @@
 """The decision loop for all models: decides for each model that is due, publishes the decision and writes the replicas.
 
 A model is due when one of its agents has sent a new report, but at most once a second unless the report confirms
-growth. If there is no new report, the model is due at the time that its last decision set. The standby also makes
+growth. If there is no new report, the model is due at the time set by its last decision. The standby also makes
 decisions, so that its memory is current when it becomes the leader. Only the leader publishes and writes.
 
 Out of scope: the values that the metrics API serves (`served_metrics`).
@@ -54,10 +54,10 @@ log = logging.getLogger(__name__)
 
 TICK_S = 0.1
 CHECK_INTERVAL_S = 1.0
-"""Interval of the checks that concern all models, in seconds. These are checks of the clocks, the site's GPU budget,
-and a standby's list of models."""
+"""Interval of checks that concern all models, in seconds: the clocks, the site's GPU budget, and a standby's list of
+models."""
 SLICE_S = 0.02
-"""Time after which a round of decisions pauses so that other asyncio tasks can run, in seconds."""
+"""Seconds after which a round of decisions pauses so that other asyncio tasks can run."""
 
 
 class PlannerMemories(Protocol):
@@ -120,7 +120,7 @@ class Autoscaler:
     # Reported by other components
 
     def report_received(self, key: Key, *, confirms: bool = False) -> None:
-        """Record that an agent of the model has sent a report. `confirms`: it confirms growth in the previous report."""
+        """Record a report of one of the model's agents. `confirms`: it confirms growth in the agent's previous one."""
         if (model := self.models.get(key)) is not None:
             model.has_report = True
             model.confirmed |= confirms
@@ -230,7 +230,7 @@ class Autoscaler:
     # One model's turn
 
     def _turn(self, model: ModelState) -> None:
-        """Make a decision for one model, and carry it out: all phases in the table at the top of this module."""
+        """Make a decision for one model and carry it out. The phases are in the table at the top of this module."""
         key, now = model.key, model.attempted_at
         spec, resource = self.specs.get(key), self.caches.resources.get(key)
         uid = "" if resource is None else str(resource["metadata"].get("uid", ""))
@@ -274,7 +274,7 @@ class Autoscaler:
             self.external_writers.pause(model.key)
             return ""
         if not self.leadership.is_leader:
-            # The leader writes what it has decided itself, which a standby can't tell from the changes of another writer.
+            # A standby can't distinguish the leader's writes from those of another writer.
             return self.external_writers.adopt(model.key, self.caches.published_conflict(model.key), now)
         if self.caches.own_writes.is_behind(model.key) or model.key in self.writer.unanswered:
             # The cached replicas may be older or newer than the operator's last write.

@@ -40,7 +40,7 @@ _SHOWN_WINDOW_S = 15.0
 _Samples = tuple[tuple[float, float], ...]
 """Samples of a signal as pairs of time and value, oldest first."""
 _RULES_WINDOW_S = 20.0
-"""Age up to which reports are read for the policy Rules, in seconds. The policy averages over 15 s, so it also needs the
+"""Maximum age of reports that the Rules policy uses, in seconds. The policy averages over 15 s, so it also needs the
 last report before that time."""
 
 
@@ -56,11 +56,11 @@ class PlannerInput:
 
 @immutable(frozen=True, slots=True)
 class RulesInput:
-    """Input of the policy Rules for a model, and the signals to publish with the decision."""
+    """Input of the Rules policy for a model, and the signals to publish with the decision."""
 
     reading: metrics.RulesReading | Missing
     signals: tuple[Signal, ...]
-    """Signals to publish: queueDepth, and those of gpuUtilization, metric and concurrency that have a target."""
+    """Signals to publish: queueDepth, and each of gpuUtilization, metric and concurrency that has a target."""
     has_reports: bool
     """Whether any agent has reported on the model."""
 
@@ -87,7 +87,7 @@ class _Means:
 def _with_sample(samples: _Samples, now: float, value: float | None) -> _Samples:
     """Return the samples from which a mean is computed, with a new sample of `value`; none if `value` is unknown.
 
-    They are those of the last `_SHOWN_WINDOW_S` seconds, and the one before, which applies at the window's begin.
+    They are the samples in the window of `_SHOWN_WINDOW_S` seconds, and the last one before it.
     """
     if value is None:
         return ()
@@ -147,7 +147,7 @@ class ModelSignals:
         return str(((self.caches.resources.get(key) or {}).get("metadata") or {}).get("uid", ""))
 
     def by_rules(self, key: Key, spec: Spec | None) -> RulesInput:
-        """Return the signals of a model for the policy Rules."""
+        """Return the signals of a model for the Rules policy."""
         reading, observation, source = self._by_rules(key, spec)
         signals = () if spec is None else self._signals(reading, source, defaults.targets(spec))
         return RulesInput(reading, signals, has_reports=observation is not None)
@@ -261,7 +261,7 @@ class ModelSignals:
         self._utilization.forget(key)
 
     def _by_rules(self, key: Key, spec: Spec | None) -> tuple[metrics.RulesReading | Missing, Observation | None, str]:
-        """Return the input of the policy Rules, the observation behind it, and the source of the GPU utilisation."""
+        """Return the input of the Rules policy, the observation behind it, and the source of the GPU utilisation."""
         if spec is None:
             return Missing(f"there is no ModelDeployment {key} whose spec was accepted"), None, AGENTS
         observation = self.hub.observe(key.namespace, key.name, self.clock.monotonic(), window_s=_RULES_WINDOW_S)

@@ -14,8 +14,8 @@ from halcyon.scaling.policy import decision as decisions
 from halcyon.scaling.policy.decision import Change, Decision
 
 MOVED_FOR_S = 2.0
-"""Seconds for which a value must differ from the published one before it is published. If the new value also changes the
-replicas within this time, one status write has both."""
+"""Seconds for which a value must differ from the published one before it is published. If the new value also changes
+the replicas within this time, one status write contains both."""
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ class ModelState:
     raised: int = 0
     """Number of increases of the desired replicas, counted while this replica of the operator is the leader."""
     lowered: int = 0
-    """Number of decreases of the desired replicas, counted in the same way."""
+    """Number of decreases of the desired replicas, counted while this replica of the operator is the leader."""
     writing: asyncio.Task[None] | None = None
     """Task that writes the replicas; None if no write is in progress."""
     is_status_held: bool = False
@@ -67,8 +67,8 @@ class ModelState:
     def must_be_published(self, decision: Decision, external_writer: str, now: float, every_s: float) -> bool:
         """Return whether the decision must be published in the status now.
 
-        It must be if the replicas or the message about another writer have changed, or if signals became missing or
-        known. If only values have changed, it must be once they have differed for `MOVED_FOR_S`, but not within
+        Changes of the replicas, of the message about another writer, and between known and unknown signals are
+        published at once. Changes of other values are published once they have lasted `MOVED_FOR_S`, and at least
         `every_s` seconds after the last publication.
         """
         published = self.shown
@@ -84,8 +84,8 @@ class ModelState:
     def may_be_decided(self, now: float, spacing_s: float) -> bool:
         """Return whether a new report may cause a decision now.
 
-        It may if the last attempt is at least `spacing_s` seconds ago, or if the report confirms growth. At 0 replicas
-        it always may, because a client may be waiting and reports are rare.
+        The last attempt must be at least `spacing_s` seconds ago, unless the report confirms growth or the model has 0
+        replicas. At 0 replicas, a client may be waiting, and reports are rare.
         """
         is_empty = self.decision is not None and self.decision.current == 0
         return self.confirmed or is_empty or now - self.attempted_at >= spacing_s

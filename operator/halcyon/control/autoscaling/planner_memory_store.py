@@ -1,9 +1,9 @@
 """Store of planner memories in ConfigMaps (shards), so that they outlive the operator's processes.
 
 The shards are in the operator's namespace. Their names begin with the name of the Helm release, so that two releases in
-one namespace have separate ConfigMaps. Only the leader writes. A model's GPU time is stored with its memory, but its
-changes alone cause no write. Out of scope: the stored form of a memory (`planner_memory.entries`), and the division
-among shards (`planner_memory.shards`).
+one namespace have separate ConfigMaps. Only the leader writes. A model's GPU time is stored with its memory, but
+changes of the GPU time alone cause no write. Out of scope: the stored form of a memory (`planner_memory.entries`), and
+the division among shards (`planner_memory.shards`).
 """
 
 # halcyon-memory-000, -001, ...    binaryData: NAMESPACE.NAME -> zlib of {"uid", "at", "sign", "memory", "cost"}
@@ -41,7 +41,7 @@ SAVE_INTERVAL_S = 600.0
 RETRY_S = 60.0
 """Time from a failed save to the next one, in seconds. A save also counts as failed if only a part of it failed."""
 PACE_S = 0.25
-"""Pause after the memory of a model was packed, in seconds. Packing takes 12 ms, so it uses 5 % of a CPU core."""
+"""Pause after packing the memory of a model, in seconds. Packing takes 12 ms, so it uses 5 % of a CPU core."""
 READ_RETRY_INTERVAL_S = 1.0
 _NUMBERED = re.compile(r"(.+)-(\d{3})")
 Restore = Callable[[Mapping[Key, Saved]], object]
@@ -49,7 +49,7 @@ Restore = Callable[[Mapping[Key, Saved]], object]
 
 
 class Shards:
-    """ConfigMaps with planner memories. Their content is what this process last read or wrote."""
+    """ConfigMaps with planner memories, with the content that this process last read or wrote."""
 
     def __init__(self, client: Kube, namespace: str, config_maps: str = CONFIG_MAPS) -> None:
         """Initialize without content; `read` fetches it. `config_maps` is the prefix of the ConfigMaps' names."""
@@ -96,7 +96,7 @@ class Shards:
     def _sources(self, config_maps: list[str]) -> list[tuple[str, int | None]]:
         """Return the names of the ConfigMaps to read, each with its shard index, or None for another release's.
 
-        Those of other releases are returned only if this release has none.
+        ConfigMaps of other releases are returned only if this release has none.
         """
         sources: list[tuple[str, int | None]] = []
         for name in config_maps:
@@ -170,7 +170,7 @@ class PlannerMemoryStore:
         """Return the stored memories of all models. Call this before `offer`, which replaces stored memories.
 
         Raises:
-            ApiError, Unreachable: the memories could not be read within `within_s`. `run` doesn't write until they have been read.
+            ApiError, Unreachable: the memories could not be read within `within_s`. `run` tries again before it writes.
         """
         end = self._clock.monotonic() + within_s
         while not self._loaded:
@@ -191,7 +191,7 @@ class PlannerMemoryStore:
         self._offered[key] = (uid, memory)
 
     async def run(self, live: Callable[[], Container[Key]], restore: Restore = lambda _: None) -> None:
-        """Save memories every ten minutes, until cancelled. Drop those of models that aren't in the result of `live`.
+        """Save memories every ten minutes, until cancelled. Drop memories of models that `live` doesn't return.
 
         If `load` has failed, it is repeated, and its result is passed to `restore` before any memory is replaced.
         """
@@ -201,7 +201,7 @@ class PlannerMemoryStore:
             delay = SAVE_INTERVAL_S if await self._save(live, restore) else RETRY_S
 
     async def flush(self, *, within_s: float) -> None:
-        """Save as many changed memories as possible within `within_s` seconds, those with the newest requests first."""
+        """Save as many changed memories as possible within `within_s` seconds, in order of their newest requests."""
         if not self._loaded:
             return
         end = self._clock.monotonic() + within_s

@@ -1,7 +1,7 @@
 """Scraping of server pods by the operator once a second, for models without balancers and therefore without agents.
 
 Models are scraped at different times within the second. A model with pods that don't respond takes 1.6 s. Other models
-are delayed only if at least `MAX_AT_ONCE` models have such pods: with 200, they are scraped every 5 s.
+are delayed only if at least `MAX_AT_ONCE` models have such pods. With 200 of them, each model is scraped every 5 s.
 
 Both replicas of the operator scrape, so that the standby has current data when it becomes the leader. The samples are
 stored as if an agent named `scrape` had reported them. After a change of its routing mode, a model is scraped once its
@@ -145,7 +145,7 @@ class PodScraper:
 
 
 def endpoint(pod: Object) -> Endpoint | None:
-    """Return a server pod in the form of an EndpointSlice's entry; None if it has no address yet, or has ended."""
+    """Return a server pod as an endpoint, like those of EndpointSlices; None if it has no address yet, or has ended."""
     address = pod["status"].get("podIP")
     leaving = pod["metadata"]["deletionTimestamp"] is not None
     if not address or not (leaving or pods.is_live(pod)):

@@ -1,10 +1,10 @@
 """Writer of replicas to /scale, which writes only if the spec hasn't changed since the decision.
 
-The API server rejects the write if the ModelDeployment has another version than the decision was made for. If only its
-status has changed since, the write is repeated. A write therefore never overwrites a pause or a manual change.
+The API server rejects the write if the ModelDeployment has changed since the decision. If only its status has changed,
+the write is repeated. A write therefore never overwrites a pause or a manual change.
 
-The replicas are written once the status contains them. While status writes are late, scale-ups don't wait for them:
-the API server is then overloaded, and the wait would be long.
+The replicas are written once the status contains them. While status writes are late, scale-ups don't wait for them: the
+API server is then overloaded, and the wait would be long.
 
 Nothing is written in a mode other than Active. Scale-downs that an HPA makes itself aren't written either.
 """
@@ -54,7 +54,7 @@ class WriteOutcome(Enum):
 
     WRITTEN = "written"
     PARTLY_WRITTEN = "partly written"
-    """The replicas in the status were written. A newer decision needs more, which are written once the status has
+    """The replicas in the status were written. A newer decision needs more, which are written once the status contains
     them."""
     FAILED = "failed"
     NOT_NEEDED = "not needed"
@@ -169,7 +169,7 @@ class ScaleWriter:
                 version = newest["metadata"]["resourceVersion"]
 
     async def _wait_published(self, model: ModelState) -> None:
-        """Wait until the status in the cache has the replicas to write, or until the maximum wait has passed."""
+        """Wait until the status in the cache contains the replicas to write, or the maximum wait has passed."""
         began = self.clock.monotonic()
         while True:
             desired = self.replicas_to_write(model)
@@ -186,6 +186,6 @@ class ScaleWriter:
 
 
 def _spec_version(resource: Object) -> tuple[str, int]:
-    """Return the uid and the generation of an object. They are the same as long as its spec is."""
+    """Return the uid and the generation of an object. The generation changes whenever the object's spec does."""
     meta = resource["metadata"]
     return str(meta["uid"]), int(meta["generation"])

@@ -19,8 +19,8 @@ from halcyon.api.documents.observation_report import BalancerSample, PodSample
 from halcyon.signals.mean_in_progress import MeanInProgress
 
 _SERVING = {"ready", "maintenance", "unreachable"}
-"""States in which a pod receives requests. Without a balancer, nothing takes a pod in the last two states out of
-service."""
+"""States in which a pod receives requests. Without a balancer, pods that are in `maintenance` or `unreachable` still
+receive them."""
 
 
 @dataclass(frozen=True, slots=True)

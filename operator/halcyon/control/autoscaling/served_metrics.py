@@ -1,4 +1,4 @@
-"""Values that the external metrics API serves to HPAs: signals for the policy Rules, desired replicas for Planner.
+"""Values that the external metrics API serves to HPAs: signals for the Rules policy, desired replicas for Planner.
 
 Both the leader and the standby serve them.
 """
@@ -35,12 +35,12 @@ class ServedMetrics:
     specs: SpecsInForce
     signals: ModelSignals
     models: Mapping[Key, ModelState]
-    """State of the autoscaled models, which the decision loop keeps."""
+    """States of the autoscaled models. They are maintained by the decision loop."""
     leadership: Leadership
     clock: Clock
 
     async def reading(self, namespace: str, name: str) -> metrics.RulesReading | Missing:
-        """Return a model's values for the policy Rules, which are its queue depth and GPU utilisation."""
+        """Return a model's values for the Rules policy, such as its queue depth and GPU utilisation."""
         key = Key(namespace, name)
         spec = self.specs.get(key)
         if not self._is_active(key, spec) and self._can_hpa_scale(key):
@@ -48,7 +48,7 @@ class ServedMetrics:
         return self.signals.by_rules(key, spec).reading
 
     async def desired(self, namespace: str, name: str) -> Value | Missing:
-        """Return a model's value for the policy Planner: the desired replicas.
+        """Return a model's value for the Planner policy: the desired replicas.
 
         The standby's decisions may differ from the leader's by one replica, so replicas would flap if an HPA polled
         both in turn. While there is a leader, the standby therefore returns the desired replicas from the status. If
@@ -84,8 +84,8 @@ class ServedMetrics:
     def _can_hpa_scale(self, key: Key) -> bool:
         """Return whether the model has an HPA that may still change its replicas.
 
-        If scaling isn't active, it was then paused a moment ago. The HPA gets no value, because the cached replicas may
-        be older than those that the user has set.
+        If scaling isn't active, it was paused a moment ago, and the HPA must get no value: the cached replicas may be
+        older than those that the user has set.
         """
         resource = self.caches.hpas.get(key)
         return resource is not None and not hpa.is_shut(resource)

@@ -27,8 +27,8 @@ from halcyon.scaling.policy.decision import Change, Decision
 STATUS_INTERVAL_S = 10.0
 """Minimum time between two status updates if only values have changed and not the replicas, in seconds."""
 LATE_STATUS_INTERVAL_S = 30.0
-"""The same minimum time while status writes are late, in seconds. It is longer, because most status writes are such
-updates and the API server is overloaded."""
+"""Minimum time between two status updates without a change of the replicas while status writes are late, in seconds. It
+is longer because most status writes are such updates, and the API server is overloaded."""
 SETTLED_S = 15.0
 """Time after the start of the decision loop during which missing data isn't published, in seconds. Agents can send
 reports only once the caches are filled, which is when the loop starts."""
@@ -36,7 +36,7 @@ reports only once the caches are filled, which is when the loop starts."""
 
 @dataclass
 class StatusUpdates:
-    """Requester of status updates that publish decisions. Only the leader requests them, for its own decisions."""
+    """Component that requests status updates to publish the decisions of a leader. A standby requests none."""
 
     caches: ClusterState
     signals: ModelSignals
@@ -117,7 +117,7 @@ class StatusUpdates:
                 self.enqueue(model.key, Priority.CHANGE)
 
     async def publish_batches(self, slice_s: float) -> None:
-        """Request status updates for models whose mean batch size has changed; pause for other tasks each `slice_s`.
+        """Request status updates for models whose mean batch size has changed. Pause every `slice_s` seconds.
 
         A standby requests none, but keeps the sizes, so that they stay in the statuses when it becomes the leader.
         """

@@ -9,7 +9,7 @@ from halcyon.api.conditions import Reason
 
 @dataclass(frozen=True)
 class Acceptance:
-    """Result of the acceptance checks of a spec, with the reason and the message for the condition Accepted."""
+    """Result of the acceptance checks of a spec, with the reason and the message for the Accepted condition."""
 
     accepted: bool
     reason: Reason

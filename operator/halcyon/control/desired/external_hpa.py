@@ -28,12 +28,12 @@ from halcyon.render import names
 
 @dataclass(frozen=True)
 class ExternalHpa:
-    """HPA that Halcyon hasn't created and that scales this model."""
+    """HPA that was not created by Halcyon and that scales this model."""
 
     why: str
-    """Sentence that names the external HPA and the object that it scales."""
+    """Message that names the external HPA and the object that it scales."""
     undo: str
-    """Sentence about what a user can do so that Halcyon scales the model again."""
+    """Advice for users on how to let Halcyon scale the model again."""
     count: int | None = None
     """Replicas that the external HPA has set on a server Deployment, within the limits; None if spec.replicas is in
     force."""
@@ -58,9 +58,9 @@ def autoscaler(scope: Scope, spec: Spec) -> ExternalHpa | None:
 
 
 def balancer_replicas(scope: Scope, spec: Spec) -> int:
-    """Return the number of balancer pods: that of an external HPA on their Deployment, or spec.traffic.balancerReplicas.
+    """Return the number of balancer pods, as set by an external HPA on their Deployment or by the spec.
 
-    If Halcyon set the replicas back, the HPA would create and delete balancers every 15 s.
+    If Halcyon reset the number that an HPA has set, balancers would be created and deleted every 15 s.
     """
     name = names.balancer(scope.key.name)
     deployment = own(scope, kinds.DEPLOYMENT, name)
@@ -77,7 +77,7 @@ def with_balancer_replicas(scope: Scope, spec: Spec) -> Spec:
 
 
 def ignored_balancer_replicas(scope: Scope, spec: Spec) -> str:
-    """Return a sentence if an external HPA sets the number of balancer pods; otherwise an empty text."""
+    """Return a message if an external HPA sets the number of balancer pods, otherwise an empty string."""
     name = names.balancer(scope.key.name)
     hpa = scope.deployment_hpas.get(name)
     if hpa is None or routing_mode.is_direct(spec) or own(scope, kinds.DEPLOYMENT, name) is None:

@@ -14,7 +14,7 @@ from halcyon.kube.kinds import Object, kind_of
 
 @dataclass(frozen=True)
 class ConflictingObject:
-    """Existing object that has a name which the ModelDeployment needs, but that has another owner."""
+    """Existing object with a name that the ModelDeployment needs, but with another owner."""
 
     kind: str
     name: str
@@ -38,7 +38,7 @@ def conflicting_objects(scope: Scope, desired: list[Object]) -> list[Conflicting
 
 
 def conflict(conflicts: list[ConflictingObject]) -> Acceptance:
-    """Return the result for a spec that is not accepted because of conflicting objects, which its message names."""
+    """Return the rejection of a spec because of conflicting objects. Its message names them."""
     objects = ", ".join(f"{s.kind} {s.name}" for s in conflicts)
     if all(s.leaving for s in conflicts):
         message = f"waiting for the deletion of {objects}, which belonged to a deleted ModelDeployment of the same name"

@@ -48,8 +48,7 @@ def surplus(scope: Scope, spec: Spec) -> list[tuple[Kind, str]]:
 def _download_ports(scope: Scope, spec: Spec) -> set[int]:
     """Return the ports from which pods download the model.
 
-    They are the ports of the spec's source, and those of running revisions, because a pod that restarts downloads
-    again.
+    They include the ports for running revisions, because a pod that restarts downloads its revision's model again.
     """
     ports = _ports(download.arguments(spec.model.source, scope.site.downloads))
     for slot in (names.SLOT_A, names.SLOT_B):

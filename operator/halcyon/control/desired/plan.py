@@ -1,7 +1,7 @@
 """The plan of a reconcile: the objects that should exist for a ModelDeployment. Pure.
 
 The plan uses the current spec if the spec is valid and its source exists. Otherwise it uses the last accepted spec. If
-no spec was ever accepted, only the status is written. A source whose config.pbtxt is invalid counts as missing.
+no spec has ever been accepted, only the status is written. A source whose config.pbtxt is invalid counts as missing.
 
 The plan also names the revision to run. If that revision has failed, the servers run the previous revision
 (`control/rollout/rollout.py`).
@@ -55,9 +55,9 @@ class ReconcilePlan:
 
     acceptance: Acceptance
     spec: Spec | None = None
-    """The accepted spec; None if no spec was ever accepted."""
+    """The accepted spec; None if no spec has ever been accepted."""
     rollout: RolloutPlan | None = None
-    """Rollout of the revision that the accepted spec requests; None if no spec was ever accepted."""
+    """Rollout of the revision that the accepted spec requests; None if no spec has ever been accepted."""
     actuator: Actuator = Actuator.NONE
     actuator_why: str = ""
     external_hpa: ExternalHpa | None = None
@@ -84,7 +84,7 @@ class ReconcilePlan:
         """Number of replicas to copy to spec.replicas from a Deployment that an external HPA scales, or None.
 
         Because of the copy, the replicas stay the same when the HPA is deleted. Without spec.scaling, or in a mode
-        other than Active, Halcyon doesn't write spec.replicas. It then stays as the user has declared it.
+        other than Active, Halcyon doesn't write spec.replicas. It then stays as declared by the user.
         """
         scaling = None if self.spec is None else self.spec.scaling
         is_ours = scaling is not None and scaling.mode == "Active"
@@ -231,7 +231,7 @@ def _actuator(scope: Scope, spec: Spec, external_hpa: ExternalHpa | None) -> tup
 
 
 def _have_tolerance(scope: Scope) -> bool:
-    """Return whether HPAs of this cluster support a tolerance. While that is unknown, one of this model's HPA proves it."""
+    """Return whether HPAs of this cluster support a tolerance. If unknown, check this model's HPA for a tolerance."""
     if scope.metrics_api.tolerance is not None:
         return scope.metrics_api.tolerance
     behavior = (own(scope, kinds.HPA, scope.key.name) or {"spec": {}})["spec"].get("behavior") or {}

@@ -76,10 +76,7 @@ def surplus(scope: Scope, spec: Spec, rollout: RolloutPlan) -> list[tuple[Kind, 
 
 
 def _routes(scope: Scope, spec: Spec, rollout: RolloutPlan) -> list[Object]:
-    """Return the Gateway API routes of a model and their Services.
-
-    Return none if the cluster doesn't have the kinds of these routes.
-    """
+    """Return the Gateway API routes of a model and their Services; none if the cluster lacks the kinds of routes."""
     gateway, subject = spec.traffic.gateway, scope.subject
     if gateway is None or not scope.gateway_api:
         return []

@@ -1,6 +1,6 @@
 """The config.pbtxt of each model that is stored in a model's ConfigMap. Pure.
 
-The layout is the one that `fetch.source_repository` reads: a model's own files, or a folder for each of several models.
+The layout is that of `fetch.source_repository`: either the files of one model, or a folder for each of several models.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from halcyon.render.revision import Content
 
 CONFIG = "config.pbtxt"
 _MODEL_FILE = re.compile(rf"([^/]+)/((?:0|[1-9][0-9]*)/.+|{re.escape(CONFIG)})")
-"""Path of a file that makes its top folder a model's folder, with the name of this folder."""
+"""Pattern of the paths of files that only a model's folder contains. Its first group is the folder's name."""
 _VERSION_FILE = re.compile(r"(0|[1-9][0-9]*)/.+")
 
 

@@ -16,7 +16,7 @@ class SlotState:
     """Current state of the Deployment that runs the server pods of a slot."""
 
     revision: str
-    """Key of the revision that Halcyon has last written into the pod template of the Deployment."""
+    """Key of the revision that Halcyon last wrote into the pod template of the Deployment."""
     count: int
     max_surge: int
     max_unavailable: int
@@ -71,7 +71,7 @@ class SlotState:
 def is_replaced(deployment: Object) -> bool:
     """Return whether another writer has replaced the pod template, for example with `kubectl rollout undo`.
 
-    Halcyon writes the key of the revision into the labels of the Deployment, too, which such a writer doesn't change.
+    Halcyon also writes the revision's key into the labels of the Deployment, which such a writer doesn't change.
     """
     written = _written(deployment)
     return written is not None and written != _present(deployment)

@@ -15,11 +15,11 @@ from halcyon.kube.pod_times import scheduled_at
 
 Json = Mapping[str, Any]
 _CREATING = {"", "PodInitializing", "ContainerCreating"}
-"""Reasons in the status of a waiting container which mean only that other containers run first."""
+"""Reasons of waiting containers that only mean that other containers run first."""
 
 
 def start_blocker(pod: Object) -> str:
-    """Return a sentence about a scheduling gate or injected container that blocks the pod; empty if there is none.
+    """Return a message about a scheduling gate or injected container that blocks the pod; empty if there is none.
 
     A scheduling gate takes precedence over containers. An injected container that fails takes precedence over one that
     isn't ready or hasn't ended.

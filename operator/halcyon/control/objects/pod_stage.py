@@ -34,7 +34,7 @@ users."""
 
 @dataclass(frozen=True)
 class Stage:
-    """Stage of a pod in its start, with the reason for it."""
+    """Stage of a pod's start, with the reason for it."""
 
     state: State
     reason: str = ""
@@ -45,7 +45,7 @@ class Stage:
 
 
 def failure_cause(stage: Stage) -> FailureCause | None:
-    """Return the cause under which a pod in this stage is counted as failed; None if it hasn't failed."""
+    """Return the failure cause to count for a pod in this stage; None if the pod hasn't failed."""
     if stage.state != "failed":
         return None
     if "OOMKilled" in (stage.reason, *_WORD.findall(stage.message)):

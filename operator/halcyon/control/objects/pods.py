@@ -35,7 +35,7 @@ class PodFailure:
 
 
 LOST_AFTER_S = 60.0
-"""Time from a pod's deletionTimestamp, by which it should have ended, until it counts as lost, in seconds."""
+"""Seconds after the deletionTimestamp of a pod, by which it should have ended, until the pod counts as lost."""
 _CONDITION_FIELDS = ("type", "status", "reason", "message", "lastTransitionTime")
 """Fields of a condition that the caches keep."""
 
@@ -84,12 +84,12 @@ def project(pod: Object) -> Object:
 
 
 def _shared(value: Any) -> Any:  # any JSON value
-    """Return a text that is shared with other objects, because most texts are the same in many pods."""
+    """Return a string that is shared with other objects, because many pods have mostly the same strings."""
     return sys.intern(value) if type(value) is str else value
 
 
 def _claim(spec: Mapping[str, Any]) -> Object:
-    """Return the cached field `claim`, with the PersistentVolumeClaim of the model's source, or {} for another source."""
+    """Return the cached field `claim`, the PersistentVolumeClaim with the model; {} if the source isn't a claim."""
     volumes = (volume for volume in spec.get("volumes") or () if volume.get("name") == "source")
     claims = ((volume.get("persistentVolumeClaim") or {}).get("claimName") for volume in volumes)
     return {"claim": name} if (name := next(filter(None, claims), None)) else {}
@@ -166,7 +166,7 @@ def is_ended_or_lost(pod: Object, now: float) -> bool:
 
 
 def is_ready(pod: Object) -> bool:
-    """Return whether the pod is live and has the condition Ready with status True."""
+    """Return whether the pod is live and has the Ready condition with status True."""
     return is_live(pod) and condition(pod, "Ready").get("status") == "True"
 
 
@@ -178,7 +178,7 @@ def is_unschedulable(pod: Object) -> bool:
 
 
 def is_unplaced(pod: Object) -> bool:
-    """Return whether the pod has no node, and the scheduler says why.
+    """Return whether the pod has no node, and the scheduler has reported why.
 
     Unlike `is_unschedulable`, this includes errors of the scheduler, for example if a volume can't be bound. More
     capacity wouldn't help then.
@@ -187,7 +187,7 @@ def is_unplaced(pod: Object) -> bool:
 
 
 def missing_claim(pod: Object) -> str:
-    """Return the ResourceClaimTemplate for whose claim the pod waits; empty if the pod doesn't wait for one.
+    """Return the ResourceClaimTemplate from which a claim must be created before the pod can be scheduled, or "".
 
     The scheduler reports no reason in this case.
     """
@@ -208,8 +208,8 @@ def is_server(pod: Object) -> bool:
 def reading(pod: Object, ready_at: float | None) -> PodReading | None:
     """Return a server pod in the form of the planner's input; None if the pod has ended.
 
-    `ready_at` is the time at which the pod first became ready, in seconds since the epoch. It is None if the pod never
-    was ready, or if the time is unknown.
+    `ready_at` is the time at which the pod first became ready, in seconds since the epoch. It is None if the pod was
+    never ready, or if the time is unknown.
     """
     # being deleted   ended   unschedulable   Ready   was ready, or restarted   phase
     # yes             -       -               -       -                         draining
@@ -244,7 +244,7 @@ def lacking(message: str) -> list[str]:
 
 
 def unschedulable_since(pod: Object) -> float | None:
-    """Return the time since when the pod has been unschedulable, in seconds since the epoch.
+    """Return the time since which the pod has been unschedulable, in seconds since the epoch.
 
     The result is None if the pod isn't unschedulable, or if the time is unknown.
     """

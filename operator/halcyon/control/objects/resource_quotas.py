@@ -1,8 +1,8 @@
 """Number of pods of a model that the ResourceQuotas of its namespace allow. Pure.
 
 Halcyon limits the replicas to this number, because a pod that a quota rejects is never created and appears in no pod
-list. The number of free GPUs doesn't limit the replicas, because a pending pod makes a node autoscaler add nodes.
-Source of the rules for what counts against a quota, and for scopes of quotas:
+list. The number of free GPUs doesn't limit the replicas, because a pending pod makes a node autoscaler add nodes. The
+rules for the usage of quotas and for their scopes are those in Kubernetes:
 k8s.io/kubernetes/pkg/quota/v1/evaluator/core.
 """
 
@@ -36,7 +36,7 @@ class QuotaLimit:
     """Amount of the resource for pods that were granted to other models, and that the quota doesn't count yet."""
 
     def describe(self) -> str:
-        """Return a sentence about the limit.
+        """Return a message about the limit.
 
         Example: `ResourceQuota team allows 5: requests.nvidia.com/gpu is 4 of 4 used`.
         """
@@ -71,7 +71,7 @@ def tightest_limit(
     Args:
         quotas: ResourceQuotas of the namespace, as returned by `project`.
         template: spec of the model's pods.
-        present: number of existing pods of the model, which the quotas count already. The limit is never lower than it.
+        present: number of existing pods of the model, which the quotas count already. The limit is at least this.
         promised: pods of other models that will be created before those of this model.
     """
     amounts = charges(template)
@@ -89,7 +89,7 @@ def tightest_limit(
 
 
 def charges(template: Mapping[str, Any]) -> dict[str, Decimal]:
-    """Return the amounts that one pod adds to a quota's usage. The keys are the quota's names of resources.
+    """Return the amounts that one pod adds to a quota's usage, by the resource's name in the quota.
 
     An amount is the sum over the containers and sidecars, or the amount of the largest init container if that is more.
     """

@@ -20,16 +20,16 @@ def exclusive_modes(claim: Object) -> str:
 
 
 def first_conflict(server_pods: Iterable[Object], exclusive: Mapping[str, str]) -> str:
-    """Return a sentence about the first server pod of a model that can't attach its volume.
+    """Return a message about the first server pod of a model that can't attach its volume.
 
-    The sentence comes from `conflict`. It is empty if all pods can attach their volume.
+    The message comes from `conflict`. It is empty if all pods can attach their volume.
     """
     candidates = tuple(server_pods) if exclusive else ()
     return next(filter(None, (conflict(pod, candidates, exclusive) for pod in candidates)), "")
 
 
 def conflict(pod: Object, others: Iterable[Object], exclusive: Mapping[str, str]) -> str:
-    """Return a sentence with the reason why a pod can't attach the volume of its model; empty if nothing prevents it.
+    """Return the reason, as a message, why a pod can't attach the volume of its model; empty if nothing prevents it.
 
     Args:
         pod: server pod.

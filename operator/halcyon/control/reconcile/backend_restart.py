@@ -1,9 +1,9 @@
-"""Restart of pods whose Triton backend is proved to be dead.
+"""Restart of pods whose Triton backend is proven to be dead.
 
-Triton still reports "ready", and never restarts the backend.
+Triton itself still reports "ready", and never restarts the backend.
 
 A pod is restarted in place, so that it keeps its node and GPU. The operator changes an annotation of the pod. The
-container receives the annotation through a volume of the downward API, and ends (`server_start`). The kubelet then
+container receives the annotation through a volume of the downward API, and exits (`server_start`). The kubelet then
 restarts the container.
 
 Only one pod at a time is restarted while other pods serve. After two restarts, or if the API server rejects one, the
@@ -42,7 +42,7 @@ RESTART_TIMEOUT_S = 20.0
 MIN_BACKOFF_S, MAX_BACKOFF_S = 10.0, 300.0
 FORGET_S = 600.0
 """Time without a restart or a replacement after which earlier restarts of a model's pods no longer count, in seconds. A
-restart lasts until its pod is ready, but counts as failed after this time."""
+restart whose pod isn't ready after this time counts as failed."""
 _POLL_INTERVAL_S = 2.0
 
 
@@ -78,13 +78,13 @@ class BackendRestart:
     _records: dict[Key, Record] = field(default_factory=dict)
 
     async def repair(self, scope: Scope) -> float | None:
-        """Restart or replace one pod with a dead backend, if this is due for one now.
+        """Restart or replace one pod with a dead backend, if its backoff has passed and no restart is in progress.
 
         Returns:
             Delay until the next call, in seconds; None if no pod has a dead backend.
 
         Raises:
-            ApiError, Unreachable: the request may succeed later, for example because the API server restarts.
+            ApiError, Unreachable: the request failed, but may succeed later.
         """
         now = self.clock.monotonic()
         live = {str(p["metadata"]["name"]): p for p in scope.pods if pods.is_live(p)}
@@ -164,7 +164,7 @@ def record_due(record: Record, name: str) -> float:
 
 
 def _is_restarting(pod: Object, order: Order, dead: Mapping[str, str], now: float) -> bool:
-    """Return whether the pod's restart is in progress: until the pod is ready again, or the restart counts as failed."""
+    """Return whether a restart of the pod is in progress: it isn't ready again, and the restart hasn't failed yet."""
     if not pods.is_ready(pod):
         return now - order.at <= FORGET_S
     has_restarted = _restarts(pod) != order.restart_count

@@ -1,4 +1,4 @@
-"""Writer of child objects. In two waves it applies objects that differ from the plan; then it deletes surplus objects.
+"""Writer of child objects. It applies objects that differ from the plan in two waves, then deletes surplus objects.
 
 Each write is conditional on the object that the reconcile has read, so that it can't change another object. If the
 object has changed since, `Conflicted` is raised, and the model is reconciled again with the current objects.
@@ -28,7 +28,7 @@ from halcyon.kube.kinds import DEPLOYMENT, HPA, MODEL_DEPLOYMENT, WITH_STATUS, K
 from halcyon.render import names, server
 
 _REJECTED = (errors.Refused, errors.NotFound)
-"""Errors of a write that would fail again. `NotFound`: the cluster no longer has the kind, for example of a Gateway."""
+"""Errors of writes that would fail again. `NotFound` means that the cluster lacks the kind, for example a Gateway's."""
 _NOT_WRITTEN = (*_REJECTED, errors.Conflicted)
 """Errors after which it is certain that the API server has not written anything."""
 _LASTING = (*_REJECTED, errors.Busy, errors.Unreachable)
@@ -38,15 +38,15 @@ _WITHOUT_PODS = frozenset({kinds.ROLE_BINDING, kinds.SERVICE, HPA, kinds.PDB, *k
 
 
 class StaleModel(errors.Conflicted):
-    """The ModelDeployment, or a Deployment of its servers, has changed since the caches have seen it, or was deleted."""
+    """The cached ModelDeployment is out of date, or the ModelDeployment or one of its Deployments was deleted."""
 
 
 @dataclass
 class _FreshnessCheck:
-    """Check of one reconcile, made before its first write, that the caches have the present ModelDeployment.
+    """Check before the first write of a reconcile that the cached ModelDeployment is current.
 
-    The caches of an operator that has just become the leader may be old, for example if the watches of its API server
-    have stood still. Objects of an earlier spec would then be written.
+    The caches of a new leader may be out of date, for example if the watches of its API server were stalled. Without
+    the check, objects of an earlier spec could be written.
     """
 
     client: Kube
@@ -56,7 +56,7 @@ class _FreshnessCheck:
     """Reads of objects that are needed by more than one write."""
 
     async def require_fresh(self, *, creates: bool = False) -> None:
-        """Return if the caches have the present ModelDeployment and, before an object is created, the present servers.
+        """Check that the cached ModelDeployment is current, and with `creates` that its server Deployments exist.
 
         Raises:
             StaleModel: the ModelDeployment has changed or was deleted, or a Deployment of servers was deleted.
@@ -73,9 +73,9 @@ class _FreshnessCheck:
         if meta["resourceVersion"] not in {cached["resourceVersion"], written}:
             raise StaleModel(409, f"ModelDeployment {key} has changed; nothing is written for its earlier version")
         for name in (names.server(key.name, slot) for slot in names.SLOTS if creates):
-            # Each kind has a watch of its own: the present ModelDeployment may be cached before the end of a slot is.
+            # Each kind has a watch of its own: the present ModelDeployment may be cached before the deletion of a slot's Deployment.
             if own(self.scope, DEPLOYMENT, name) and await self._read(DEPLOYMENT, Key(key.namespace, name)) is None:
-                raise StaleModel(409, f"Deployment {key.namespace}/{name} was deleted; nothing is created beside it")
+                raise StaleModel(409, f"Deployment {key.namespace}/{name} was deleted; no object is created")
 
     async def _read(self, kind: Kind, key: Key) -> Object | None:
         if (kind, key) not in self._reads:
@@ -101,11 +101,11 @@ class ChildrenWriter:
     async def apply(self, scope: Scope, plan: ReconcilePlan) -> str:
         """Apply the child objects that differ from the plan, then delete the surplus ones.
 
-        Return the API server's messages if it rejected a write, otherwise an empty string. After a rejected apply, only
-        a surplus HPA is deleted. After a failed one in the first wave, nothing is created, and servers keep their pod template.
+        Return the API server's messages if it rejected a write, otherwise "". After a rejected apply, only a surplus
+        HPA is deleted. After a failure in the first wave, nothing is created, and servers keep their pod template.
 
         Raises:
-            StaleModel: the caches don't have the present ModelDeployment or servers. Other objects may be written by then.
+            StaleModel: the cached ModelDeployment or servers are out of date. Some objects may already be written.
             ApiError, Unreachable: a request failed that may succeed later, for example because an object has changed
                 since it was read (`Conflicted`). Anything already written is kept.
         """
@@ -187,14 +187,14 @@ class ChildrenWriter:
             raise
         self.counts.written += 1
         self.caches.own_writes.wrote(scope.key, kind, after)
-        # If the object differs from the plan even now, something changes it on each write. Don't write it again and again.
+        # If the object differs from the plan even now, something changes it on each write. Don't write it in each reconcile.
         current[child] = _state(desired, after)
 
     async def _take_over_template(self, live: Object) -> None:
         """Become the owner of all fields of a pod template that another writer has replaced.
 
-        The next apply then removes the fields that only the other template has. With some of them, the API server would
-        reject every apply, for example with two sources of one volume.
+        The next apply then removes the fields that only the other template has. Otherwise some of them would make the
+        API server reject every apply, for example two sources of one volume.
         """
         namespace, name = live["metadata"]["namespace"], live["metadata"]["name"]
         deployment = await self.client.get(DEPLOYMENT, namespace, name)
@@ -208,7 +208,7 @@ class ChildrenWriter:
         await self.client.patch(DEPLOYMENT, namespace, name, {"metadata": condition | {"managedFields": entries}})
 
     def _with_present_template(self, scope: Scope, obj: Object) -> Object | None:
-        """Return an object of the plan; a server Deployment with the pod template that it has in the cluster.
+        """Return an object of the plan. If it is a server Deployment, replace its pod template by that in the cluster.
 
         Return None if the object doesn't exist, or if the revision of its pod template is unknown.
         """
@@ -233,7 +233,7 @@ class ChildrenWriter:
 
 
 def _state(desired: Object, live: Object) -> str:
-    """Return a text that differs if an object of the plan or its live object has changed, apart from the live status."""
+    """Return a string that changes if an object of the plan or the live object changes, except for the live status."""
     meta = live["metadata"]
     # A change of the status changes the resourceVersion, but not the generation.
     ignored = {"managedFields", "resourceVersion"} if "generation" in meta else {"managedFields"}

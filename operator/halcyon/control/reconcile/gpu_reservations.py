@@ -2,7 +2,7 @@
 
 Each model has three numbers of GPUs, and the largest of them counts against the limit:
 
-- `granted`: GPUs of the last plan of which all objects that concern pods were written.
+- `granted`: GPUs of the last plan whose objects were all written, apart from objects that don't affect pods.
 - `sent`: GPUs of a plan whose server Deployments were written, or may have been written.
 - `requested`: GPUs of the plan of the reconcile in progress.
 
@@ -87,16 +87,13 @@ class GpuReservations:
         self._put(key, replace(share, requested=requested))
 
     def sent(self, key: Key) -> None:
-        """Record that server Deployments of a plan were written.
-
-        This is also called if the response to such a write was lost.
-        """
+        """Record that server Deployments of a plan were written, or may have been if the response was lost."""
         if self.limited:
             share = self._share(key)
             self._put(key, replace(share, sent=max(share.sent, share.requested)))
 
     def written(self, key: Key) -> None:
-        """Grant the model the GPUs of its plan and no others. All objects that concern pods were written."""
+        """Grant the model exactly the GPUs of its plan, now that all objects that affect pods are written."""
         if self.limited:
             self._put(key, _Share(granted=self._share(key).requested))
 
@@ -106,7 +103,7 @@ class GpuReservations:
             self._put(key, replace(self._share(key), requested=0))
 
     def replicas(self, key: Key, template: Object, desired: int) -> int:
-        """Return the desired number of pods of a template, or fewer if GPUs are reserved for fewer of them only."""
+        """Return the desired number of pods of a template, or the number for which GPUs are reserved if it is lower."""
         gpus_each = gpu.count(template) if self.limited else 0
         return min(desired, self._share(key).counted // gpus_each) if gpus_each else desired
 
@@ -152,7 +149,7 @@ class GpuReservations:
 def _requested_gpus(plan: ReconcilePlan, spec: Spec) -> int:
     """Return the maximum number of GPUs that a plan needs.
 
-    It is the maximum number of replicas times the GPUs of a pod. The revision whose pods need the most GPUs counts.
+    It is the maximum number of replicas times the GPUs of a pod, for the revision whose pods need the most GPUs.
     """
     if plan.conflicts and not any(map(is_servers, plan.then)):
         return 0

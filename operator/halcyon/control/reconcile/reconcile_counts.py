@@ -1,4 +1,4 @@
-"""Counters of the objects that the reconciler writes, for the page /metrics."""
+"""Counters of the objects that the reconciler writes, for the /metrics page."""
 
 from __future__ import annotations
 

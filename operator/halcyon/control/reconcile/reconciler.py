@@ -47,8 +47,8 @@ DELETION_REQUEUE_S = 0.5
 BALANCER_DRAIN_REQUEUE_S = 5.0
 STALE_CACHE_REQUEUE_S = 0.05
 MIN_FAILURES = 3
-"""Number of successive reconciles with a failed write from which the status reports it. A single failure is normal if
-the API server is busy or restarts."""
+"""Number of successive reconciles with a failed write after which the status reports the failure. A single failure is
+normal if the API server is busy or restarts."""
 OVERLAP_REQUEUE_S = 15.0
 """Time until a model that another Halcyon release manages is checked again, in seconds. The other release may have been
 uninstalled in the meantime."""
@@ -59,7 +59,7 @@ class Result:
     """Result of a reconcile: when the model is reconciled again."""
 
     requeue_s: float | None = None
-    """Delay until the next reconcile if nothing changes before, in seconds; None for no requeue."""
+    """Delay until the next reconcile if no change causes an earlier one, in seconds; None for no requeue."""
     postponed: bool = False
     """Whether the reconcile was postponed without doing anything. If so, the key keeps its priority in the queue."""
 
@@ -93,7 +93,7 @@ class Reconciler:
     _rejected: dict[Key, str] = field(default_factory=dict)
     """Message with which the API server rejected a write in the last reconcile, by model."""
     _failures: dict[Key, int] = field(default_factory=dict)
-    """Number of successive reconciles in which a write failed that may succeed later, by model."""
+    """Number of successive reconciles with a failed write that may succeed later, by model."""
     _uids: dict[Key, str] = field(default_factory=dict)
     """uid of the object in the last reconcile, by model."""
 
@@ -156,7 +156,7 @@ class Reconciler:
     def _failing(self, key: Key, error: Exception) -> str:
         """Count a failed write, and return its message for the status; "" for fewer than `MIN_FAILURES` in a row.
 
-        A write that another writer's change has prevented isn't counted.
+        A write that conflicts with a change by another writer isn't counted.
         """
         if isinstance(error, errors.Busy | errors.Unreachable):
             self._failures[key] = self._failures.get(key, 0) + 1
@@ -208,7 +208,7 @@ class Reconciler:
         self._report_replaced_templates(scope)
 
     def _report_replaced_templates(self, scope: Scope) -> None:
-        """Record an event if another writer has replaced the pod template of a server Deployment. It is put back."""
+        """Record an event if another writer has replaced the pod template of a server Deployment, which is put back."""
         for slot in names.SLOTS:
             deployment = own(scope, kinds.DEPLOYMENT, names.server(scope.key.name, slot))
             if deployment is None or not is_replaced(deployment):

@@ -26,7 +26,7 @@ from halcyon.kube.leader_election import DURATION_S
 log = logging.getLogger(__name__)
 
 FIELD_MANAGER = "halcyon-overlap"
-"""Field manager of the condition `OperatorConflict`. It isn't the field manager of the status, because the status
+"""Field manager of the `OperatorConflict` condition. It isn't the field manager of the status, because the status
 belongs to the other release."""
 CHECK_INTERVAL_S = 5.0
 """Minimum time between two reads of the same Lease, in seconds."""
@@ -43,7 +43,7 @@ class _Lease:
 
 @dataclass
 class ReleaseOverlap:
-    """Check whether another Halcyon release manages a model."""
+    """Detector of other Halcyon releases that manage a model of this release."""
 
     client: Kube
     clock: Clock
@@ -56,7 +56,7 @@ class ReleaseOverlap:
     async def manager(self, resource: Object) -> str:
         """Return the name of the other release that manages a ModelDeployment; empty if this release manages it.
 
-        Another release is reported in the condition `OperatorConflict`.
+        Another release is reported in the `OperatorConflict` condition.
 
         Raises:
             ApiError, Unreachable: a request failed that may succeed later.
@@ -92,7 +92,7 @@ class ReleaseOverlap:
         try:
             lease = await self.client.get(kinds.LEASE, namespace, name) if namespace and name else None
         except errors.Refused as error:
-            # An uninstalled release takes the permission to read its Lease with it.
+            # Uninstalling a release also removes the permission to read its Lease.
             log.info("cannot read the Lease of another release", extra={"release": release, "error": str(error)})
             lease = None
         version = "" if lease is None else str(lease["metadata"]["resourceVersion"])
@@ -118,7 +118,7 @@ class ReleaseOverlap:
         await self._write(resource, keep([condition], (), generation=generation, now=now))
 
     async def _write(self, resource: Object, conditions: list[Object]) -> None:
-        """Write the condition `OperatorConflict` of a model. Remove it if `conditions` is empty."""
+        """Write the `OperatorConflict` condition of a model. Remove it if `conditions` is empty."""
         meta = resource["metadata"]
         body = {
             "apiVersion": kinds.MODEL_DEPLOYMENT.api_version,

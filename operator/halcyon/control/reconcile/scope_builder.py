@@ -53,7 +53,7 @@ class BalancerErrors(Protocol):
     """Source of the errors that balancers report about themselves."""
 
     def errors(self, key: Key, now: float, /) -> tuple[str, ...]:
-        """Return a sentence for each balancer pod of a model that has an error. `now` is monotonic, in seconds."""
+        """Return an error message for each balancer pod of a model that has one. `now` is monotonic, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ class ScopeBuilder:
     balancer_errors: BalancerErrors
     metrics_api: MetricsApiCheck
     site: Callable[[], Site]
-    """Function that returns the current settings of the site. They can change, because the certificate is issued late
-    and renewed."""
+    """Function that returns the current settings of the site. They change with the operator's certificate, and with the
+    switch that stops scaling down."""
     clock: Clock
     measured: MeasuredCapacities
     lower_class: Callable[[Key], LowerClass | None] = lambda _: None

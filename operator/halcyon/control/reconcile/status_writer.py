@@ -1,6 +1,6 @@
 """Writer of the statuses of ModelDeployments.
 
-Desired replicas are written at once. Other changes are written at intervals, so that several of them share a write.
+Desired replicas are written at once. Other changes wait for up to 10 s, so that one write contains several of them.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ while a revision can't be written."""
 
 
 def _without_overlap(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a status without the condition `OperatorConflict`, which only other releases write."""
+    """Return a status without the `OperatorConflict` condition, which only other releases write."""
     conditions = document.get("conditions") or ()
     return {**document, "conditions": [c for c in conditions if c["type"] != Type.OPERATOR_CONFLICT]}
 
@@ -143,10 +143,7 @@ def _counts(document: Any) -> Any:  # any JSON value
 
 
 def _states(document: Any) -> Any:  # any JSON value
-    """Return the parts of a status whose changes are written soon.
-
-    They are all parts except values, messages and pod counts.
-    """
+    """Return the parts of a status whose changes are written soon: all except values, messages and pod counts."""
     return {
         **{k: v for k, v in document.items() if k not in _VALUES},
         "conditions": [(c["type"], c["status"], c["reason"]) for c in document.get("conditions") or ()],

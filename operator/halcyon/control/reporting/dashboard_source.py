@@ -261,7 +261,7 @@ def due(slices: Sequence[Sequence[Name]], before_s: int, now_s: int) -> list[Nam
 
 
 def due_at(name: Name, now_s: int) -> int:
-    """Return the second at which a model was last due. A late sample counts for it, so that no step of a chart stays empty."""
+    """Return the second at which a model was last due. Late samples are stored for it, so that charts have no gap."""
     return now_s - (now_s - hash(name)) % _SLICES
 
 
@@ -331,7 +331,7 @@ class DashboardService:
                 shutdown_s=CLOSE_WITHIN_S,
             )
         except OSError as error:
-            log.error("the dashboard can't be served", extra={"port": self._settings.port, "error": str(error)})  # noqa: TRY400  # it says it all
+            log.error("the dashboard can't be served", extra={"port": self._settings.port, "error": str(error)})  # noqa: TRY400  # the message suffices
             return
         try:
             log.info("serving the dashboard", extra={"port": self._settings.port, "localhost": self._settings.local})

@@ -84,7 +84,7 @@ class GpuCosts:
     prices: Prices = field(default_factory=Prices)
 
     _saved: Mapping[Key, Saved] = field(default_factory=dict)
-    """GPU times that an earlier process has saved, for models that this process has not counted yet."""
+    """GPU times saved by an earlier process, for models that this process has not counted yet."""
     _models: dict[Key, _ModelCost] = field(default_factory=dict)
     _served: dict[Key, AbstractSet[str]] = field(default_factory=dict)
     """Uids of the serving pods of each model. A pod serves if it is ready, or if it is being deleted after it was
@@ -97,7 +97,7 @@ class GpuCosts:
         self.caches.pods.listeners.append(self._pod_changed)
 
     def restore(self, saved: Mapping[Key, Saved]) -> None:
-        """Adopt the GPU times that an earlier process has saved, for models that this process has not counted yet."""
+        """Adopt the GPU times saved by an earlier process, for models that this process has not counted yet."""
         self._saved = saved
 
     async def run(self) -> None:

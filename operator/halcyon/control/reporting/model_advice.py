@@ -46,13 +46,13 @@ class _SampledModel:
     window: Window = field(default_factory=Window)
     samples: int = 0
     measured: str | None = None
-    """Revision for which the execution time by rows was measured, from batches of different sizes. It stays set if all later
-    batches have one size."""
+    """Revision whose execution time was measured as a function of rows, from batches of different sizes. It stays set
+    if all later batches have one size."""
 
 
 @dataclass
 class ModelAdvice:
-    """Advice for all models, as it was last selected."""
+    """Last selected advice for all models."""
 
     caches: ClusterState
     specs: SpecsInForce
@@ -110,7 +110,7 @@ class ModelAdvice:
     ) -> ModelEvidence:
         """Return the evidence for advice on a model's settings.
 
-        It has the means of the samples, the results of the planner, and the duration of a pod's last start.
+        It contains the means of the samples, the results of the planner, and the duration of a pod's last start.
         """
         cold_start = (resource.get("status") or {}).get("coldStart") or {}
         means = replace(model.window.evidence(spec), start_s=cold_start.get("seconds"))

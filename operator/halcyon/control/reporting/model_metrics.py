@@ -1,4 +1,4 @@
-"""Metrics of each model on the page /metrics. They are built for each scrape, so that deleted models have no series.
+"""Metrics of each model on the /metrics page. They are built for each scrape, so that deleted models have no series.
 
 Only the leader exports them: otherwise a sum over both replicas of the operator would count each model twice. The page
 is built in slices, between which other tasks run. For 5,000 models it takes so long that decisions must not wait for
@@ -53,7 +53,7 @@ class ModelFacts:
 
 @dataclass(frozen=True)
 class ModelMetrics:
-    """Builder of the page /metrics with the metrics of all models."""
+    """Builder of the /metrics page with the metrics of all models."""
 
     caches: ClusterState
     specs: SpecsInForce
@@ -64,7 +64,7 @@ class ModelMetrics:
     clock: Clock
 
     async def page(self) -> str:
-        """Return the page /metrics in the Prometheus text format. On the standby, the page is empty."""
+        """Return the /metrics page in the Prometheus text format. On the standby, the page is empty."""
         if not self.leadership.is_leader:
             return ""
         lines: dict[Metric, list[str]] = {metric: [] for metric in per_model_metrics.METRICS}
@@ -78,7 +78,7 @@ class ModelMetrics:
         return "".join(head(metric) + "".join(texts) for metric, texts in lines.items() if texts)
 
     def _lines(self, key: Key, resource: Object) -> list[tuple[Metric, str]]:
-        """Return all lines of a model for the page /metrics.
+        """Return all lines of a model for the /metrics page.
 
         They are collected before any of them is used, so that an error leaves out the whole model.
         """

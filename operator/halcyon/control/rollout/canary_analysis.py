@@ -8,7 +8,7 @@ of each response.
 
 A sample is taken when an agent reports, so the result is as recent as the reports. A changed result queues the model
 for a reconcile. A process uses only samples that it has collected itself, so a new leader starts the analysis from
-scratch. This delays the result, but doesn't make it less reliable. Out of scope: what follows from a result
+scratch. This delays the result, but doesn't make it less reliable. Out of scope: the consequences of a result
 (`canary_progress`), and the statistics (`halcyon.scaling.canary.analysis`).
 """
 
@@ -84,7 +84,7 @@ class _Watched:
     servers: tuple[Object, ...] = ()
     """Server pods of the model at the last reconcile. Each change of the pods causes a reconcile."""
     answers_since: dict[str, float] = field(default_factory=dict)
-    """Monotonic time of the first sample in which each pod has answered requests, in seconds."""
+    """Monotonic time of the first sample that shows answered requests of a pod, in seconds, by pod."""
     attempted_at: float = -math.inf
     """Monotonic time of the last attempt to take a sample, in seconds."""
     sampled_at: float = -math.inf
@@ -97,11 +97,11 @@ class RollingOut(Protocol):
 
     @property
     def spec(self) -> Spec | None:
-        """Accepted spec; None if no spec was ever accepted."""
+        """Accepted spec; None if no spec has ever been accepted."""
 
     @property
     def rollout(self) -> RolloutPlan | None:
-        """Rollout of the revision that the spec requests; None if no spec was ever accepted."""
+        """Rollout of the revision that the spec requests; None if no spec has ever been accepted."""
 
 
 @dataclass
@@ -111,7 +111,7 @@ class CanaryAnalysis:
     hub: ObservationStore
     clock: Clock
     queries: CanaryQueries | None = None
-    """Queries of the site's Prometheus; None if it has none."""
+    """Queries of the site's Prometheus; None if the site has no Prometheus."""
     requeue: Callable[[Key], None] = lambda _: None
     """Function that is called with the key of a model when the result of its canary has changed."""
     _watched: dict[Key, _Watched] = field(default_factory=dict)

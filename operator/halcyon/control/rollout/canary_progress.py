@@ -36,7 +36,7 @@ class Advance:
     pods: int
     outcome: Outcome
     message: str
-    """Message about the step: what the canary waits for, or why the canary ended."""
+    """Message about the step, with the reason why the canary waits or has ended."""
     due: float | None = None
     """Time at which the pause of the step ends, in seconds since the epoch; None if no pause is in progress."""
     paused: bool = False
@@ -44,7 +44,7 @@ class Advance:
 
 
 def canary_request(annotations: Mapping[str, str], key: str, name: str, step: int = -1) -> CanaryRequest:
-    """Return what a user has requested with an annotation for a canary's revision.
+    """Return the action that a user has requested with an annotation for a canary's revision.
 
     The annotation names the revision by its key, or by the name of its ControllerRevision. `step` is the index of the
     canary's current step, from 0.
@@ -93,7 +93,7 @@ def advance(
         count: number of desired pods, over both revisions.
         ready: number of the canary's ready pods.
         canary_result: result of the canary analysis; None if there is none yet.
-        request: what a user has requested with an annotation.
+        request: action that a user has requested with an annotation.
     """
     steps = rules.steps or DEFAULT_STEPS
     record = replace(record, step=min(record.step, len(steps) - 1))

@@ -25,8 +25,8 @@ LOAD_FAILURES = frozenset({Reason.LOAD_FAILED, Reason.MODEL_CONFIG_INVALID, Reas
 
 
 REPORTS_TIMEOUT_S = 10.0
-"""Maximum delay until a Deployment's status includes a new pod, in seconds. A pod that was scheduled more than this
-time after its creation counts as one that had to wait for a node."""
+"""Maximum delay until a Deployment's status includes a new pod, in seconds. A pod that was scheduled later than this
+after its creation is assumed to have waited for a node."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class UnschedulablePod:
     since: float | None
     """Time since which the pod can't be scheduled or created, in seconds since the epoch; None if unknown."""
     is_certain: bool = False
-    """Whether it is useless to wait, because the pod can only start after another pod has ended."""
+    """Whether waiting is useless, because the pod can only start after another pod has ended."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class ObservedRollout:
     def oldest_start(self, key: str) -> float | None:
         """Return the earliest start of a revision's live pods, in seconds since the epoch; None without such pods.
 
-        A pod starts when its own containers could begin. If none of the pods could, their creation counts.
+        A pod starts when its own containers could run. If this time is unknown for all pods, creation times are used.
         """
         own_pods = self.by_revision.get(key, ())
         times = [at for at in map(pod_interference.released_at, own_pods) if at is not None]
@@ -166,9 +166,9 @@ class ObservedRollout:
         return all(pod_interference.start_blocker(p) for p in unready)
 
     def unschedulable_pod(self, revision: Revision, slot: SlotState | None) -> UnschedulablePod | None:
-        """Return the pod of `waiting_pod` if other pods could be removed to free capacity for it; otherwise None.
+        """Return the pod of `waiting_pod` if the removal of other pods could free capacity for it; otherwise None.
 
-        They are schedulable pods of other revisions, and pods that `kubectl rollout restart` of the Deployment replaces.
+        Pods to remove are schedulable pods of other revisions, and those that `kubectl rollout restart` is replacing.
         """
         restarts = slot is not None and slot.revision == revision.key and slot.is_observed and not slot.is_updated
         can_free = restarts or not all(map(pods.is_unschedulable, self.others(revision.key)))
@@ -194,8 +194,8 @@ class ObservedRollout:
     def unschedulable_pods(self, revision: Revision, slot: SlotState | None) -> int:
         """Return how many pods of other revisions have lacked capacity for surgeTimeout plus the grace period.
 
-        They are unschedulable, or a quota rejects them. A pod that has waited less doesn't count: it may get the
-        capacity of a pod that is stopping.
+        They are unschedulable, or a quota rejects them. Pods that have waited for less time aren't included: they may
+        get the capacity of a pod that is stopping.
         """
         timeout_s = self.surge_timeout_s + grace_s(revision)
         others = self.others(revision.key)
@@ -207,8 +207,8 @@ class ObservedRollout:
     def missing_pods(self, revision: Revision, slot: SlotState | None) -> int:
         """Return how many pods of both slots were unschedulable for surgeTimeout plus the grace period.
 
-        Unlike `unschedulable_pods`, this counts the pods of all revisions. It is for rollouts in which both slots have
-        pods of `revision`.
+        Unlike `unschedulable_pods`, this counts the pods of all revisions. It is used if both slots have pods of
+        `revision`.
         """
         timeout_s = self.surge_timeout_s + grace_s(revision)
         since = [pods.unschedulable_since(p) for p in self.live_pods]
@@ -220,13 +220,13 @@ class ObservedRollout:
     def surge_deadline(self, pod: UnschedulablePod) -> float | None:
         """Return the time at which a pod will have been unschedulable for surgeTimeout, in seconds since the epoch.
 
-        Return None if it is unknown. If it is useless to wait, the result is the time since which the pod is
+        Return None if it is unknown. If waiting is useless, the result is the time since which the pod has been
         unschedulable.
         """
         return None if pod.since is None else pod.since + (0 if pod.is_certain else self.surge_timeout_s)
 
     def has_surge_timed_out(self, pod: UnschedulablePod | None) -> bool:
-        """Return whether an unschedulable pod exists that has been unschedulable for surgeTimeout."""
+        """Return whether there is an unschedulable `pod`, and it has been unschedulable for surgeTimeout."""
         return pod is not None and self.is_due(self.surge_deadline(pod))
 
 
@@ -236,9 +236,9 @@ def grace_s(revision: Revision) -> int:
 
 
 def _needs(pod: Object, revision: Revision) -> str:
-    """Return a sentence about the resources that a pod lacks, as the scheduler reports them.
+    """Return a message about the resources that a pod lacks, as reported by the scheduler.
 
-    Halcyon counts no free GPUs.
+    Halcyon itself doesn't count free GPUs.
     """
     failure = pods.failure([pod])
     message = (failure.message if failure else "").split(". ")[0].rstrip(".")

@@ -25,7 +25,7 @@ REFRESH = f"{GROUP}/refresh"
 the name of its ControllerRevision."""
 RESTART = f"{GROUP}/restart"
 """Annotation of a ModelDeployment that requests the replacement of a revision's pods, even if their template is
-unchanged. The value has the same form as that of `REFRESH`."""
+unchanged. Its value is the key of the revision, or the name of its ControllerRevision."""
 _MAX_CHANGE_LENGTH = 200
 """Maximum length of a difference that is shown with both values, in characters. A longer difference is shown without
 the values."""
@@ -60,7 +60,7 @@ def _differences(before: Revision, after: Revision) -> Iterator[str]:
 
 
 def _plain(template: Any) -> Any:
-    """Return a copy of a pod template in plain JSON types. It doesn't have the label that names the revision."""
+    """Return a copy of a pod template in plain JSON types, without the label that names the revision."""
     copy = json.loads(json.dumps(template))
     copy["metadata"]["labels"].pop(names.REVISION_LABEL, None)
     return copy

@@ -5,12 +5,14 @@ Out of scope: surge settings (`surge_strategy`), the steps of a canary (`canary_
 over slots (`slot_allocation`), and the status (`control/status/rollout.py`).
 
 A revision fails if none of its pods is ready and one of these is true:
-- One of its pods reports that it can't load the model, and fewer pods of other revisions are ready than desired. It fails at once.
-- A pod was removed for the revision, and the revision's pod is still unschedulable surgeTimeout after that pod's end.
-- The progress deadline has passed since its first pod was scheduled, or the Deployment reports that it has. This is no reason while
-  all its pods are unschedulable.
-After one of its pods was ready, only a user or the canary analysis ends a rollout: a rollback would be no safer than
-the rollout.
+- One of its pods reports that it can't load the model, and the ready pods of other revisions are fewer than desired.
+- A pod was removed to free capacity for the revision, and surgeTimeout after the end of that pod, the revision's pod is
+  still unschedulable.
+- The progress deadline has passed since its first pod was scheduled, or the Deployment reports that it has. This
+  doesn't apply while all its pods are unschedulable.
+
+Once one of its pods has been ready, only a user or the canary analysis ends a rollout: a rollback would be no safer
+than the rollout.
 """
 
 # requested revision   onFailure   another revision was served before   the servers run
@@ -63,7 +65,7 @@ class _Placement:
     """Slot of the requested revision. It is the home slot, or the other slot if the revision is a canary."""
     is_canary: bool
     good: Revision | None
-    """Revision that was served last, apart from the requested one; None if no other one was ever served."""
+    """Revision that was served last, apart from the requested one; None if no other has ever been served."""
     rollback: Revision | None
     """Revision to which a failed rollout rolls back. It is `good`, or None if the failed revision stays."""
     changed: tuple[Revision, ...]
@@ -90,10 +92,9 @@ class _Course:
 def decide(scope: Scope, spec: Spec, requested: Revision, deployments: Mapping[Slot, Object]) -> RolloutPlan:
     """Return the rollout plan: which revision the servers run, and the pods of each slot.
 
-    `deployments` are the ModelDeployment's server Deployments, by slot. The steps of the decision are:
-
-    1. Determine the slot of the requested revision. 2. Update its rollout record from the observed state, and choose
-    the target revision. 3. Decide whether old pods are removed first to free capacity. 4. Allocate pods to the slots.
+    `deployments` are the ModelDeployment's server Deployments, by slot. The decision first determines the slot of the
+    requested revision, updates its rollout record and chooses the target revision. It then determines whether old pods
+    are removed first to free capacity, and allocates pods to the slots.
     """
     observed = ObservedRollout.at(scope, spec, deployments)
     placement = _placement(observed, requested)
@@ -135,8 +136,8 @@ def _placement(observed: ObservedRollout, requested: Revision) -> _Placement:
 def _waiting_plan(observed: ObservedRollout, requested: Revision, placement: _Placement, good: Revision) -> RolloutPlan:
     """Return the plan for a canary that has to wait, because its slot has other pods or the model has 0 replicas.
 
-    Other pods are left over from a promotion or a superseded canary. They serve until enough pods in the home slot are
-    ready.
+    The other pods are left over from a promotion or a superseded canary. They serve until enough pods in the home slot
+    are ready.
     """
     pace = surge_settings(observed, good, placement.home)
     revisions = {**placement.revisions, requested.key: requested}
@@ -220,8 +221,8 @@ def _plan(observed: ObservedRollout, requested: Revision, placement: _Placement,
 def _is_canary(observed: ObservedRollout, requested: Revision, good: Revision | None, home: Slot) -> bool:
     """Return whether the requested revision is a canary that runs beside the stable revision.
 
-    A rollout that has begun in the home slot continues there, and is no canary. A canary stays one without replicas,
-    and if the Deployment in the home slot was deleted.
+    A rollout that has begun in the home slot continues there, and is no canary. A canary remains one at 0 replicas, and
+    after a deletion of the Deployment in the home slot.
     """
     slot, record = observed.slots.get(home), RolloutRecord.of(requested)
     runs_at_home = slot is not None and slot.revision == requested.key
@@ -236,8 +237,8 @@ def _is_unwritten(
 ) -> bool:
     """Return whether the Deployment from which pods are removed to free capacity is not written yet.
 
-    That is so if the operator ended between its writes of the rollout record and of the Deployment. The wait for the
-    freed capacity then begins again with the second write.
+    This happens if the operator stops after writing the rollout record and before writing the Deployment. The wait for
+    the freed capacity then begins again when the Deployment is written.
     """
     pace = surge_settings(observed, requested, slot)
     for allocation in lone_slots(observed, requested, pace, slot, revisions=revisions, routed=routed):
@@ -274,7 +275,7 @@ def _updated_record(
 def _current_record(
     observed: ObservedRollout, requested: Revision, slot: SlotState | None, *, can_return: bool
 ) -> RolloutRecord:
-    """Return the requested revision's rollout record. It starts again if no rollout of the revision is in progress."""
+    """Return the requested revision's rollout record, or a new one if a rollout of the revision starts now."""
     record, now = RolloutRecord.of(requested), observed.scope.now
     if record.barred and can_return:
         return record
@@ -307,7 +308,7 @@ def _record_of_running(
 def _advance_canary(
     observed: ObservedRollout, requested: Revision, record: RolloutRecord, place: Slot
 ) -> tuple[RolloutRecord, Advance | None]:
-    """Return the canary's updated rollout record and its state. The state is None if the canary has ended before."""
+    """Return the canary's updated rollout record and its state. The state is None if the canary has already ended."""
     if record.ended:
         return record, None
     scope, canary_result, key = observed.scope, observed.scope.canary, requested.key
@@ -330,10 +331,10 @@ def _advance_canary(
 
 
 def _with_served_record(observed: ObservedRollout, revision: Revision, home: Slot) -> Revision:
-    """Return the revision. Its rollout counts as succeeded if all servers run it, even if its record lacks that.
+    """Return the revision. If all servers run it, its rollout record says that its rollout has succeeded.
 
-    The record lacks it if the spec changed before an operator had written it, for example during an upgrade, and
-    after an upgrade from an operator version that keeps no records.
+    The success may not be recorded yet if the spec changed just before, for example during an upgrade, or if earlier
+    operator versions kept no records.
     """
     slot, record = observed.slots.get(home), RolloutRecord.of(revision)
     if record.result == RolloutResult.SERVED or slot is None or slot.revision != revision.key or not slot.complete:

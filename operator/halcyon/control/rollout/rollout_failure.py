@@ -48,11 +48,11 @@ def is_overdue(observed: ObservedRollout, requested: Revision, record: RolloutRe
     """Return whether the progress deadline has passed without a ready pod of the revision.
 
     It has passed in either of these cases:
-    - The revision's first pod was scheduled longer ago than the deadline; if none was scheduled, the first was created longer ago.
-      This case is needed after 0 replicas, because the Deployment then hasn't seen the revision's pods.
-    - The Deployment reports an exceeded deadline, and the rollout began longer ago than the deadline. The second part is needed
-      because right after a change of the template the Deployment's status may still be about the previous one. The
-      Deployment's own clock restarts with each step.
+    - The revision's first pod was scheduled longer ago than the deadline; if none was scheduled, the first was created
+      longer ago. This case covers scaling up from 0 replicas, which the Deployment's own deadline doesn't.
+    - The Deployment reports an exceeded deadline, and the rollout began longer ago than the deadline. The second part
+      is needed because the Deployment's status may still be that of the previous template. The Deployment's own clock
+      restarts with each step.
 
     The deadline does not pass while others keep the pods from starting.
     """
@@ -69,7 +69,7 @@ def is_overdue(observed: ObservedRollout, requested: Revision, record: RolloutRe
 def deadlines(
     observed: ObservedRollout, revision: Revision, record: RolloutRecord
 ) -> tuple[int, float | None, float | None]:
-    """Return the progress deadline, in seconds, and two times from which it counts, in seconds since the epoch.
+    """Return the progress deadline in seconds, and two times from which it runs, in seconds since the epoch.
 
     The first time is the start of the rollout, plus the longest time that a pod waited for a node. The second is the
     start of the revision's oldest pod. A time is None if it is unknown.

@@ -1,6 +1,6 @@
 """Phase of a rollout: complete, progressing, blocked for lack of capacity, failed, or rolled back. Pure.
 
-Out of scope: the decision (`rollout`), and what counts as a failure (`rollout_failure`).
+Out of scope: the decision (`rollout`), and the definition of a failure (`rollout_failure`).
 """
 
 from __future__ import annotations

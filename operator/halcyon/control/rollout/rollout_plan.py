@@ -50,7 +50,7 @@ class RolloutPlan:
     model: str = ""
     """Name of the model to which requests are routed."""
     good: Revision | None = None
-    """Revision that was served last, apart from the requested one; None if no other one was ever served."""
+    """Revision that was served last, apart from the requested one; None if no other has ever been served."""
     canary: Advance | None = None
     """State of the canary; None if no canary is in progress."""
     changed: tuple[Revision, ...] = ()

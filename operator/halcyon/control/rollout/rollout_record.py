@@ -39,7 +39,7 @@ class RolloutRecord:
 
     began: str = ""
     replacing: str = ""
-    """Time since which old pods are removed before new pods are ready; empty with the strategy Surge."""
+    """Time since which old pods have been removed before new pods are ready; empty with the Surge strategy."""
     why_replacing: str = ""
     ended: str = ""
     result: str = ""
@@ -143,7 +143,7 @@ def _read(note: str) -> RolloutRecord:
 
 
 def last_served(revisions: Iterable[Revision]) -> Revision | None:
-    """Return the revision whose rollout was the last one to succeed; None if none of the revisions was ever served."""
+    """Return the revision whose rollout succeeded last; None if none of them has ever been served."""
     served = [(record.served, r.number, r) for r in revisions if (record := RolloutRecord.of(r)).served]
     return max(served, key=lambda entry: entry[:2])[2] if served else None
 
@@ -155,5 +155,5 @@ def home_slot(revisions: Iterable[Revision]) -> Slot:
 
 
 def other_slot(slot: Slot) -> Slot:
-    """Return the other slot, which isn't `slot`."""
+    """Return the slot of a model that isn't `slot`."""
     return SLOT_B if slot == SLOT_A else SLOT_A

@@ -33,7 +33,7 @@ def keeps_state(scope: Scope, spec: Spec, requested: Revision) -> bool:
 
 
 def objection(scope: Scope, spec: Spec, requested: Revision) -> str:
-    """Return a sentence if a model that keeps state may have several replicas without stickiness; otherwise ""."""
+    """Return an error message if a stateful model may have several replicas without stickiness, otherwise ""."""
     max_replicas = defaults.most_replicas(spec)
     if max_replicas <= 1 or spec.traffic.stickiness is not None or not keeps_state(scope, spec, requested):
         return ""
@@ -49,7 +49,7 @@ def objection(scope: Scope, spec: Spec, requested: Revision) -> str:
 def with_allowed_replicas(scope: Scope, spec: Spec, requested: Revision) -> Spec:
     """Return the spec, limited to 1 replica if a model that keeps state between requests may not have several.
 
-    As long as pods of a revision without state are ready, nothing is limited: the limit would remove them all at once.
+    No limit applies while pods of a stateless revision are ready, because it would remove the surplus pods all at once.
     """
     stateful = {requested.key, *(r.key for r in scope.revisions if RolloutRecord.of(r).sequences)}
     others = any(pods.is_ready(pod) and pods.revision(pod) not in stateful for pod in scope.pods)

@@ -83,8 +83,9 @@ def canary_slots(
     """Return the allocation of the slots during a canary, whose pods are not in the home slot.
 
     For each ready pod of the canary, one pod in the home slot is removed. If a canary pod has been unschedulable for
-    surgeTimeout, one more is removed, unless it is the last one. If the spec returned to a canary, or the canary's steps
-    were changed, the canary may have more pods than its step allows. It keeps them until the home slot's pods are ready.
+    surgeTimeout, one more is removed, unless it is the last one. If the spec returned to a canary, or the canary's
+    steps were changed, the canary may have more pods than its step allows. It keeps them until the home slot's pods are
+    ready.
     """
     other = other_slot(home)
     ready = observed.ready(requested.key)
@@ -103,9 +104,9 @@ def canary_slots(
 
 
 def _remaining_state(observed: ObservedRollout, slot: Slot) -> SlotState | None:
-    """Return the state of the Deployment of a slot that is no longer needed; None without replicas and pods in the slot.
+    """Return the state of the Deployment of a slot that is no longer needed; None if it has no replicas and no pods.
 
-    Pods that have ended, or whose node is lost, don't count: their objects may stay for days.
+    Pods that have ended or whose node is lost are ignored, because their objects may stay for days.
     """
     state = observed.slots.get(slot)
     return state if state is not None and (state.count or observed.remaining_in(slot)) else None

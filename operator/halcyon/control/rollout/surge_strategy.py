@@ -63,8 +63,8 @@ def surge_settings(observed: ObservedRollout, target: Revision, target_slot: Slo
 
 
 def _serves_alone(observed: ObservedRollout, *, has_begun: bool) -> bool:
-    """Return whether only one pod is ready, so that a removal by the strategy Replace would leave no serving pod.
+    """Return whether only one pod is ready, so that a removal by the Replace strategy would leave no serving pod.
 
-    If several pods are desired and their replacement has begun, the result is False: their successors are starting.
+    If several pods are desired and their replacement has begun, return False, because their successors are starting.
     """
     return sum(observed.ready(key) for key in observed.by_revision) == 1 and not (has_begun and observed.count > 1)

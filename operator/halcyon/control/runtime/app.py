@@ -28,7 +28,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         asyncio.run(_run(settings.of(arguments)))
     except* errors.HalcyonError as group:
-        log.error("the operator exits with an error", extra={"error": "; ".join(_messages(group))})  # noqa: TRY400  # it says it all
+        log.error("the operator exits with an error", extra={"error": "; ".join(_messages(group))})  # noqa: TRY400  # the message suffices
         status = 1
     return status
 

@@ -38,9 +38,9 @@ def build_batches(
 ) -> BatchController:
     """Build the controller of BatchInferences.
 
-    The controller watches ModelDeployments in `models`, whose accepted specs are in `specs`, and starts a runner as soon
-    as its model is usable. It calls `enqueue` with the key of a model if the model's class of lower-priority requests
-    has changed. It records an event in `events` if a BatchInference has ended.
+    The controller watches ModelDeployments in `models`, whose accepted specs are in `specs`, and starts a runner as
+    soon as its model is usable. It calls `enqueue` with the key of a model if the model's class of lower-priority
+    requests has changed. It records an event in `events` if a BatchInference has ended.
     """
     site = BatchSite(
         settings.bench_image,
@@ -84,10 +84,7 @@ def in_force(stored: Object | None, accepted: Spec | None) -> Object | None:
 
 
 def reader(client: Kube) -> Callable[[str], Awaitable[Sequence[Object]]]:
-    """Return a function that reads the BatchInferences of a namespace.
-
-    The function returns no BatchInferences if their CRD isn't installed.
-    """
+    """Return a function that lists the BatchInferences of a namespace. The list is empty without their CRD."""
 
     async def read(namespace: str) -> Sequence[Object]:
         try:

@@ -167,7 +167,7 @@ def build_autoscaler(  # noqa: PLR0917  # one call, and each by its type
     events: EventRecorder,
     batches: BatchController,
 ) -> Autoscaler:
-    """Build the autoscaler and the components of which it consists."""
+    """Build the autoscaler and its components."""
     caches, specs, clock, leadership = base.caches, base.specs, base.clock, base.leadership
     budget = base.settings.gpu_budget
     past = None if base.prometheus is None else HistoryBackfill(base.prometheus.history, clock=clock)
@@ -259,7 +259,7 @@ def build_certificate(base: Foundation) -> ServingCertificate:
 def current_site(settings: OperatorSettings, identity: ServingCertificate, hold: SiteHold) -> Callable[[], Site]:
     """Return a function that returns the site's current settings.
 
-    They can change, because the site's certificate is issued late and renewed.
+    They change with the operator's certificate, and with the switch that stops scaling down.
     """
 
     def site() -> Site:
@@ -298,7 +298,7 @@ def current_site(settings: OperatorSettings, identity: ServingCertificate, hold:
 
 
 def build_reviews(base: Foundation) -> Reviews:
-    """Build the authentication of callers. It is different if the operator has permissions only in some namespaces."""
+    """Build the authentication of callers. Its type depends on whether the operator is limited to some namespaces."""
     if namespaces := base.settings.watch_namespaces:
         return NamespacedReviews(base.client, namespaces, monotonic=base.clock.monotonic, wall=base.clock.wall)
     return ApiServerReviews(base.client)

@@ -3,10 +3,10 @@
 With a thousand models a full collection takes 0.4 s of CPU, or 1 to 3 s on a busy machine, every ten seconds. Therefore
 live objects are frozen (`gc.freeze`), and the collector only walks newer ones. Objects whose reference count drops to
 zero are freed as usual, even if frozen. Frozen cycles aren't freed. A full collection right before each freeze frees
-the existing cycles. Frozen objects can form new cycles later, so all objects are unfrozen at times (`THAWED_EVERY`).
+the existing cycles. Frozen objects can form new cycles later, so all objects are unfrozen after `THAWED_EVERY` freezes.
 
-Bursts of requests, reports and handshakes leave free memory between the objects that stay. The C library keeps it, unless
-it is asked to return the free pages to the system (`malloc_trim`).
+Bursts of requests, reports and handshakes leave free memory between the objects that stay. The C library keeps this
+memory until `malloc_trim` returns the free pages to the system.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from halcyon.kube.clock import SYSTEM_CLOCK, Clock
 
 CHECK_INTERVAL_S = 5.0
 MIN_OBJECTS = 1000
-"""Minimum number of new API objects before a freeze of the live objects. An API object is 50 to 100 Python objects. A
-collection of fewer objects takes at most 10 ms."""
+"""Minimum number of new API objects before a freeze of the live objects. An API object consists of 50 to 100 Python
+objects. A collection of fewer objects takes at most 10 ms."""
 SHARE = 0.1
 """Minimum share of new objects in the caches before a freeze of the live objects. A collection then walks at most 10 %
 of all objects."""

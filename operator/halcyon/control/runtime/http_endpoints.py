@@ -13,12 +13,12 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from halcyon.metricsapi.listener import PAGE
 
 PAGE_AGE_S = 1.0
-"""Time for which a rendered page /metrics is reused for other callers, in seconds."""
+"""Time for which a rendered /metrics page is reused for other callers, in seconds."""
 MAX_READERS = 16
-"""Maximum number of callers that read the page /metrics at the same time. A site usually has two instances of
+"""Maximum number of callers that read the /metrics page at the same time. A site usually has two instances of
 Prometheus."""
 WRITE_TIMEOUT_S = 10.0
-"""Maximum time that a caller may take to read the page /metrics, in seconds."""
+"""Maximum time that a caller may take to read the /metrics page, in seconds."""
 _CHUNK_BYTES = 64 * 1024
 
 Check = Callable[[], str]
@@ -59,9 +59,9 @@ def build(
 
 
 class _MetricsPage:
-    """Handler of the page /metrics. All callers that wait at the same time share one rendering.
+    """Handler of the /metrics page. All callers that wait at the same time share one rendering.
 
-    With 5,000 models the page has 20 MB. It is written in parts, so that no copy is kept for a slow reader.
+    With 5,000 models the page takes 20 MB. It is written in parts, so that no copy is kept for a slow reader.
     """
 
     def __init__(self, registry: CollectorRegistry, model_metrics: Callable[[], Awaitable[str]]) -> None:

@@ -67,7 +67,7 @@ def registry(enqueue: Callable[[Key], None], kubeconfig: str | None) -> kopf.Ope
 
 
 class _Connection(kopf.ConnectionInfo):
-    """Connection that doesn't require extensions which the CAs of many clusters lack."""
+    """Connection that accepts CA certificates without extensions that Python's strict checks require."""
 
     @override
     def as_ssl_context(self) -> ssl.SSLContext:

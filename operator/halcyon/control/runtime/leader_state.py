@@ -12,8 +12,8 @@ class LeaderState:
         """Initialize this replica of the operator as the standby."""
         self._elector = elector
         self.is_leader = False
-        """Whether this replica of the operator does the leader's work. It starts after the Lease was acquired, and stops before the
-        Lease is released."""
+        """Whether this replica of the operator does the leader's work. The work starts after the Lease was acquired,
+        and stops before the Lease is released."""
 
     @property
     def has_leader(self) -> bool:

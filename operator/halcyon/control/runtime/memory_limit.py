@@ -1,8 +1,8 @@
 """Memory limit of this process: the limit of its container, which the kernel enforces.
 
-It is read from the control group's files, because a limit may change while the pod runs. An environment variable would keep the
-initial value. In a container the root of the mount is the container's own control group.
-Source: the kernel's documentation, "Control Group v2", memory.max; "Memory Resource Controller" (v1), memory.limit_in_bytes.
+It is read from the control group's files, because a limit may change while the pod runs. An environment variable would
+keep the initial value. In a container, the root of the mount is the container's own control group. Source: the kernel's
+documentation, "Control Group v2" (memory.max) and "Memory Resource Controller" (v1, memory.limit_in_bytes).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _FILES = ("memory.max", "memory/memory.limit_in_bytes")
 """Files that contain the memory limit: the first for cgroup version 2, the second for version 1."""
 _NONE = 1 << 60
 """Minimum value in a file of control groups that means "no limit". Version 1 writes the largest number of pages, and
-version 2 a word."""
+version 2 the word `max`."""
 
 
 def read(mount: Path = MOUNT) -> float | None:

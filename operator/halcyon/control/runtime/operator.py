@@ -69,8 +69,8 @@ EVENTS_TIMEOUT_S = 0.3
 FIRST_CHECK_S = 3.0
 """Maximum time for which a new leader checks which server serves the metrics API before it reconciles, in seconds."""
 STUCK_TIMEOUT_S = 120.0
-"""Time after which the liveness probe of the leader fails, in seconds. It counts while keys are queued but no reconcile
-begins or ends. The start of the leader's work, in which all caches are filled, is not limited."""
+"""Time for which keys may be queued while no reconcile begins or ends, in seconds. After that, the liveness probe of
+the leader fails. The start of the leader's work, in which all caches are filled, is not limited."""
 
 
 @dataclass

@@ -41,7 +41,7 @@ def parse_share(text: str) -> float:
 
 
 def number_parser(high: int, example: int) -> Callable[[str], int]:
-    """Return a parser of whole numbers from 1 to `high`. Its error message has the example."""
+    """Return a parser of whole numbers from 1 to `high`. Its error message contains the example."""
 
     def parse(text: str) -> int:
         number = int(text) if text.isascii() and text.isdecimal() else 0
@@ -184,7 +184,8 @@ def parse_base_url(text: str) -> str:
     """Parse the base URL of a web site, and return it without a slash at its end.
 
     Raises:
-        argparse.ArgumentTypeError: the text isn't an http:// or https:// URL with a host, or it has a password, a query or a fragment.
+        argparse.ArgumentTypeError: the text isn't an http:// or https:// URL with a host, or it has a password, a query
+            or a fragment.
     """
     try:
         parts = urlsplit(text)

@@ -58,9 +58,9 @@ class OperatorSettings:
     fixed_user_ids: bool = True
     """Whether the pods of models run with fixed user and group IDs."""
     downloads: SiteDownloads = NO_DOWNLOADS
-    """Proxy and certificates with which models are downloaded."""
+    """Proxy and certificates for downloading models."""
     site_policy: SitePolicy = ANYTHING
-    """Limits of the site policy on what ModelDeployments may request."""
+    """Limits that the site policy sets for ModelDeployments."""
     dashboard: DashboardSettings | None = None
     """Settings of the web dashboard; None if it is disabled."""
     balancers: Placement = ANYWHERE

@@ -30,14 +30,14 @@ from halcyon.render import names
 
 OURS = f"{names.MANAGER_LABEL}={names.MANAGER}"
 QUOTA_INDEX = "quota"
-"""Index value of all ResourceQuotas, by which those of a namespace are looked up."""
+"""Index value that all ResourceQuotas share. It is used to look up the ResourceQuotas of a namespace."""
 MALFORMED = "malformed"
-"""Key of an additional entry in a cached ModelDeployment: a sentence for each field that was dropped because its value
-has the wrong type."""
+"""Key of an additional entry in a cached ModelDeployment: messages about fields that were dropped because their values
+have the wrong type."""
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _CONFLICT = (Type.AUTOSCALER_CONFLICT, Reason.EXTERNAL_WRITER)
 MAX_LOGGED_FIELDS = 20
-"""Maximum number of sentences about malformed fields that are logged per object."""
+"""Maximum number of messages about malformed fields that are logged per object."""
 
 
 def _pod_index(pod: Object) -> Iterable[str]:
@@ -272,7 +272,7 @@ class ClusterState:
 
 
 def unready_reason(*candidates: Object | None) -> str:
-    """Return a message that names a pod among `candidates` and says why it isn't ready; empty if no pod has failed."""
+    """Return a message with the name of a failed pod among `candidates` and the reason; empty if no pod has failed."""
     failure = pods.failure(pod for pod in candidates if pod is not None)
     return f"pod {failure.pod}: {failure.message}" if failure else ""
 
@@ -281,7 +281,7 @@ def _project_resource(resource: Object) -> Object:
     """Return a ModelDeployment as the cache keeps it.
 
     It lacks malformed fields, managedFields, and the annotation of `kubectl apply`, which repeats the whole object. Two
-    things are added: the last writer of spec.replicas in managedFields, and a sentence about each malformed field.
+    things are added: the last writer of spec.replicas in managedFields, and a message about each malformed field.
     """
     fields, malformed = shape.fitted(resource)
     meta = dict(fields["metadata"])

@@ -18,8 +18,8 @@ _DEPLOYMENT = "deployment/"
 def scale_targets(hpa: Object) -> Iterable[str]:
     """Yield the index value of an HPA.
 
-    It is the name of the ModelDeployment that the HPA scales, or `deployment/NAME` for a Deployment. An HPA of another
-    API group's kind has none, whatever its name.
+    It is the name of the ModelDeployment that the HPA scales, or `deployment/NAME` for a Deployment. HPAs that scale
+    other kinds have no index value.
     """
     target = hpa["spec"]["scaleTargetRef"]
     group = str(target.get("apiVersion") or "").partition("/")[0]

@@ -30,7 +30,7 @@ class GatewayRoutes:
     enqueue: Callable[[Key], None]
     """Function that is called with the key of each ModelDeployment whose route conflicts may have changed."""
     is_checked: bool = field(default=False, init=False)
-    """Whether it is known if the cluster has routes: it lacks their kinds, or their caches have been filled."""
+    """Whether it is known if the cluster has Gateway API routes: it lacks their kinds, or the caches are filled."""
 
     def __post_init__(self) -> None:
         """Subscribe to changes of routes in every informer."""

@@ -23,14 +23,14 @@ def ready_balancers(caches: ClusterState, key: Key) -> frozenset[str]:
 
 
 def servers(caches: ClusterState, key: Key) -> Object | None:
-    """Return the server Deployment of a model, the one with more replicas if there are two; None if there is none."""
+    """Return the server Deployment of a model, or that with more replicas if it has two; None if it has none."""
     return max(_server_deployments(caches, key), key=_replicas, default=None)
 
 
 def server_versions(caches: ClusterState, key: Key) -> tuple[Any, ...]:
-    """Return the resourceVersion of a model's server Deployment in each slot; None where there is no Deployment.
+    """Return the resourceVersion of a model's server Deployment in each slot; None for a slot without a Deployment.
 
-    As long as they are the same, `servers` returns an equal object, and they are cheaper to look up.
+    While they don't change, `servers` returns an equal object. Looking up the versions is cheaper.
     """
     deployments = caches.children[kinds.DEPLOYMENT]
     return tuple(deployments.version(Key(key.namespace, names.server(key.name, slot))) for slot in names.SLOTS)
@@ -59,7 +59,7 @@ def _gpus(deployment: Object) -> int:
 
 
 def _server_deployments(caches: ClusterState, key: Key) -> list[Object]:
-    """Return the server Deployments of a model that exist. There is at most one per slot."""
+    """Return the existing server Deployments of a model, at most one per slot."""
     deployments = caches.children[kinds.DEPLOYMENT]
     slots = (deployments.get(Key(key.namespace, names.server(key.name, slot))) for slot in names.SLOTS)
     return [deployment for deployment in slots if deployment is not None]

@@ -46,7 +46,7 @@ class MeasuredCapacities:
         self._deployments = self.caches.children[kinds.DEPLOYMENT]
 
     def of(self, key: Key, spec: Spec) -> Measured:
-        """Return the capacity that `halcyon bench` has measured for a model, if it applies to the revision that serves.
+        """Return the capacity that `halcyon bench` has measured for a model, if it applies to the served revision.
 
         The result is the same object until the capacity changes.
         """

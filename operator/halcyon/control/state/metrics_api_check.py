@@ -20,7 +20,7 @@ from halcyon.metricsapi.certificates import Certificates
 log = logging.getLogger(__name__)
 
 _TRANSIENT_ERRORS = (errors.Busy, errors.Gone, errors.Unreachable)
-"""Errors after which a later request may succeed without a change in the cluster. Other errors are answers."""
+"""Errors after which a later request may succeed without a change in the cluster. Other errors are final results."""
 
 
 class CertificateSource(Protocol):
@@ -61,7 +61,7 @@ class MetricsApiCheck:
 
     @property
     def is_certain(self) -> bool:
-        """Whether the API server has answered both questions at least once."""
+        """Whether both properties of the cluster have been determined at least once."""
         return self._is_server_known and self._is_tolerance_known
 
     async def run_once(self) -> bool:

@@ -25,7 +25,7 @@ _SOURCE = "spec.model.source"
 class ModelSources:
     """Lookup of the sources to which specs refer.
 
-    The informers hold only the metadata of ConfigMaps, because the content of a ConfigMap may have 1 MiB. The content
+    The informers hold only the metadata of ConfigMaps, because a ConfigMap's content can take up to 1 MiB. The content
     is fetched only for ConfigMaps that models use.
     """
 

@@ -17,7 +17,7 @@ READ_YOUR_WRITES_TIMEOUT_S = 5.0
 
 
 class OwnWrites:
-    """The operator's latest write to each object that the object's cache doesn't show yet, by ModelDeployment."""
+    """The operator's latest write to each object, by ModelDeployment, if the cache doesn't show the write yet."""
 
     def __init__(self, cache_of: Callable[[Kind], Informer], clock: Clock) -> None:
         """Initialize without any writes. `cache_of` returns the cache of a kind."""

@@ -26,8 +26,8 @@ RECHECK_INTERVAL_S = 60.0
 """Minimum time between two checks while support is missing or unknown, in seconds. The check is repeated because API
 servers may be upgraded while operators run."""
 _DROPPED_VOLUME = "spec.template.spec.volumes[0]: Required value"
-"""Part of the message with which an API server rejects the probe after it has dropped the volume's source. An admission
-policy that rejects the probe for another reason proves nothing, although it has the same HTTP status."""
+"""Part of the message with which an API server rejects the probe after it has dropped the volume's source. If an
+admission policy rejects the probe, the HTTP status is the same, but support for the field stays unknown."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class PodField:
     is_kept: Callable[[Object], bool]
     """Function that returns whether the spec of a created pod still contains the newer field."""
     lacking: str
-    """Sentence for users of a cluster whose API server drops the field."""
+    """Message to users of a cluster whose API server drops the field."""
 
 
 IMAGE_VOLUMES = PodField(
@@ -60,7 +60,7 @@ RESOURCE_CLAIMS = PodField(
 
 @dataclass
 class PodFieldSupport:
-    """Check whether the cluster supports one field, with the last result."""
+    """Check of the cluster's support for one field of pods, with its last result."""
 
     client: Kube
     pod_field: PodField
@@ -71,9 +71,9 @@ class PodFieldSupport:
     _checking: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     async def lacking(self, namespace: str) -> str:
-        """Return a sentence if the cluster doesn't support the field; empty if it does, or if no check has shown it yet.
+        """Return a message if a check has shown that the cluster doesn't support the field; otherwise "".
 
-        If a later check fails, the last result stays. An unsupported field that no check has shown is seen in the pods' status.
+        If a later check fails, the last result stays. Without a result, a missing field shows in the pods' status.
         """
         async with self._checking:  # other models wait for the result of a check in progress
             now = self.clock.monotonic()

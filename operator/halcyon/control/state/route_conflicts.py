@@ -34,7 +34,7 @@ def gateways(route: Object) -> set[Key]:
 
 
 def shared_requests(route: Object, other: Object) -> str:
-    """Return a description of the requests that both of two routes match; empty if there are none."""
+    """Return a description of the requests that both routes match; empty if there are none."""
     if route["kind"] != other["kind"] or not _share_listener(route, other):
         return ""
     shared = _hostnames(route) & _hostnames(other)
@@ -48,7 +48,7 @@ def shared_requests(route: Object, other: Object) -> str:
 
 
 def winner(route: Object, others: Iterable[Object]) -> tuple[Object, str] | None:
-    """Return the older route that receives requests which `route` also matches, and a text about these requests.
+    """Return the older route that takes precedence over `route` for some requests, and a message about them.
 
     Return None if there is no such route.
     """

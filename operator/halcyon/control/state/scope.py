@@ -1,4 +1,4 @@
-"""The scope of a reconcile: a value that contains all of its input."""
+"""The scope of a reconcile, a value that contains all input of the reconcile."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class SourceState:
     content: Content | None = None
     """Files of the model from a ConfigMap; None if the source is of another kind."""
     missing: str = ""
-    """Sentence about the object or key that is missing; empty if the source exists."""
+    """Message about the object or key that is missing; empty if the source exists."""
     exclusive: Mapping[str, str] = field(default_factory=dict)
     """Name of the source's PersistentVolumeClaim with its access modes, if only one node at a time can attach its
     volume; otherwise empty."""
     lacking: str = ""
-    """Sentence about a feature of the cluster that the source or a ResourceClaim needs; empty if the cluster has it."""
+    """Message about a feature that the source or a ResourceClaim needs and the cluster lacks; empty if it lacks none."""
 
 
 @dataclass(frozen=True)
@@ -47,20 +47,20 @@ class Signals:
     restarting: Mapping[str, str] = field(default_factory=dict)
     """Reason for each pod whose container is being restarted because its backend is dead. The key is the pod's name."""
     failing: Mapping[str, str] = field(default_factory=dict)
-    """Description of the failures of each pod in which all requests fail, but no dead backend is proved. The key is the
-    pod's name."""
+    """Description of the failures of each pod in which all requests fail, although its backend isn't proven to be dead.
+    The key is the pod's name."""
     mean_batch: float | None = None
 
 
 @dataclass(frozen=True)
 class CanaryResult:
-    """Result of the canary analysis on a revision. It is based on all samples since the analysis began."""
+    """Result of the canary analysis of a revision, based on all samples since the analysis began."""
 
     revision: str
     """Key of the canary's revision."""
     action: Literal["promote", "wait", "rollback"]
     why: str
-    """Sentence with the numbers on which the result is based."""
+    """Message with the numbers on which the result is based."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class PublishedScaling:
     changes: tuple[Change, ...] = ()
     """Last changes to the model's desired replicas, newest first."""
     external_writer: str = ""
-    """Sentence about an external writer of the replicas; empty if there is none."""
+    """Message about an external writer of the replicas; empty if there is none."""
     settling: bool = False
     """Whether the decision loop started recently and the load is unknown. If so, the status keeps its last values."""
 
@@ -98,7 +98,7 @@ class Measured:
     line: MeasuredLine | None = None
     """Measured execution times that apply to the revision that serves now; None if there are none."""
     ignored: str = ""
-    """Sentence with the reason why the ConfigMap with the measured capacity is ignored; empty if it isn't ignored or
+    """Reason why the ConfigMap with the measured capacity is ignored, as a message; empty if it isn't ignored or
     doesn't exist."""
 
 
@@ -129,11 +129,11 @@ class Scope:
     pods: tuple[Object, ...] = ()
     """Server pods of this ModelDeployment that are in the cache."""
     balancer_errors: tuple[str, ...] = ()
-    """Sentences about errors that balancers report about themselves, one for each balancer pod with an error."""
+    """Messages about errors that balancers report about themselves, one for each balancer pod with an error."""
     balancers: int = 0
     """Number of balancer pods, including those that are being deleted."""
     balancer_failure: str = ""
-    """Sentence that says why a balancer pod isn't ready; empty if no balancer pod has failed."""
+    """Message with the reason why a balancer pod isn't ready; empty if no balancer pod has failed."""
     source: SourceState = SourceState()
     """Current state of the source to which the current spec refers."""
     signals: Signals | None = None
@@ -186,7 +186,7 @@ class Scope:
 
     @property
     def malformed(self) -> tuple[str, ...]:
-        """Sentences about fields of the spec that were dropped because their values have the wrong type."""
+        """Messages about fields of the spec that were dropped because their values have the wrong type."""
         return tuple(message for message in self.resource.get("malformed", ()) if message.startswith("spec"))
 
     @property

@@ -8,7 +8,7 @@ from halcyon.control.state.scope import Scope
 
 
 def dead_backend(scope: Scope) -> str:
-    """Return a sentence that names the first live pod with a dead backend; empty if there is none."""
+    """Return a message that names the first live pod with a dead backend; empty if there is none."""
     dead = {**scope.signals.restarting, **scope.signals.dead} if scope.signals else {}
     names = (p["metadata"]["name"] for p in scope.pods if p["metadata"]["name"] in dead and pods.is_live(p))
     name = min(names, default="")
@@ -16,7 +16,7 @@ def dead_backend(scope: Scope) -> str:
 
 
 def requests_failing(scope: Scope) -> Condition | None:
-    """Return the condition RequestsFailing; None if no pod fails all requests while its backend may be alive."""
+    """Return the RequestsFailing condition for pods that fail all requests without a dead backend, or None."""
     live = {pod["metadata"]["name"] for pod in scope.pods if pods.is_live(pod)}
     failures = scope.signals.failing if scope.signals else {}
     failing = {name: text for name, text in failures.items() if name in live}

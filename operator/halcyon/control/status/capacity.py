@@ -21,7 +21,7 @@ from halcyon.scaling.planner.capacity_source import CapacitySource
 from halcyon.scaling.planner.objectives import objectives
 
 _TEXT = 512
-"""Maximum length of a text in `status.capacity`, in characters. The whole field then takes less than 2 KiB."""
+"""Maximum length of a string in `status.capacity`, in characters. The whole field then takes less than 2 KiB."""
 _MAX_LINES = 4
 
 
@@ -30,7 +30,7 @@ _MAX_LINES = 4
 # yes                                    no                    True     AnswersDisagree
 # no                                     no                    (absent)
 def contradicted(scope: Scope, plan: ReconcilePlan) -> Condition | None:
-    """Return the condition CapacityContradicted; None if the condition doesn't apply."""
+    """Return the CapacityContradicted condition; None if the condition doesn't apply."""
     kind, decision = Type.CAPACITY_CONTRADICTED, published_decision(scope)
     if plan.spec is None or plan.spec.scaling is None or plan.external_hpa is not None:
         return None

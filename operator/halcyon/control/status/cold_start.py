@@ -1,7 +1,7 @@
 """The field `status.coldStart`: the duration of the last start of a server pod, in total and by part. Pure.
 
 Kubernetes reports whole seconds. Pulling includes mounting the volumes. Loading includes pulling the Triton image if
-the node doesn't have it yet. The restart of a container is no start.
+the node doesn't have it yet. The restart of a container doesn't count as a start.
 """
 
 # | part       | from                                 | to                              |
@@ -39,8 +39,8 @@ class ColdStart:
 def make(scope: Scope, *, longest_s: float) -> dict[str, Any] | None:
     """Return the value of `status.coldStart`: the published one, or that of a later start; None if no start is known.
 
-    Pods that have become ready again aren't counted if they can be recognised. These are the pod of the published
-    start, and pods that seem to have taken longer than `longest_s`, within which a pod must become ready.
+    Pods that have become ready again are left out if they can be recognised: the pod of the published start, and pods
+    whose start would have taken longer than `longest_s`, the maximum duration of a start.
     """
     published = scope.status.get("coldStart") or {}
     starts = [s for s in map(start, scope.pods) if s is not None and s.total_s <= longest_s]

@@ -58,7 +58,7 @@ def status_events(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[N
 
 
 def _rollout(before: Mapping[str, Any], after: Mapping[str, Any], *, reported: set[str]) -> list[NewEvent]:
-    """Return the Events of a rollout that begins to replace pods, whose canary pauses, or that becomes blocked."""
+    """Return the Events of a rollout: it begins to replace pods, its canary pauses, or it becomes blocked."""
     events = []
     why = after.get("strategyReason")
     if why and why.startswith("no capacity") and not before.get("strategyReason"):

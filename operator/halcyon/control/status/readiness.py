@@ -1,4 +1,4 @@
-"""The condition Ready: whether a model answers requests. Pure."""
+"""The Ready condition: whether a model answers requests. Pure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from halcyon.api.conditions import Condition, Reason, Type
 # not True    yes                        yes                    as `traffic`: a rejected change is no outage
 # not True    else                                              False    the reason of Accepted
 def ready(accepted: Condition, served: Condition, *, in_effect: bool) -> Condition:
-    """Return the condition Ready.
+    """Return the Ready condition.
 
     Args:
-        accepted: condition Accepted of the current spec.
-        served: result of `traffic`, which is the condition Ready of an accepted spec.
+        accepted: Accepted condition of the current spec.
+        served: result of `traffic`, which is the Ready condition of an accepted spec.
         in_effect: whether any accepted spec is in effect, the current one or an earlier one.
     """
     if accepted.status is True or (in_effect and served.status is True):
@@ -30,7 +30,7 @@ def ready(accepted: Condition, served: Condition, *, in_effect: bool) -> Conditi
 # True                1 or more        True
 # True                none             False    the reason of ModelLoaded or of ServersReady
 def traffic(servers: Condition, balancer: Condition, loaded: Condition) -> Condition:
-    """Return the condition Ready of an accepted spec: whether requests are served, and the reason if they aren't."""
+    """Return the Ready condition of an accepted spec: whether requests are served, and the reason if they aren't."""
     if balancer.status is None:
         return Condition(Type.READY, status=None, reason=Reason.UNKNOWN, message=balancer.message)
     if not balancer.status:

@@ -21,7 +21,7 @@ _RETRY_HINT = "Correct the spec. To retry the same spec, change spec.model.revis
 
 
 def make(scope: Scope, plan: ReconcilePlan) -> dict[str, Any] | None:
-    """Return the value of `status.rollout`; None if no spec was ever accepted."""
+    """Return the value of `status.rollout`; None if no spec has ever been accepted."""
     rollout = plan.rollout
     if rollout is None:
         return None
@@ -128,7 +128,7 @@ def _remedy(plan: ReconcilePlan, rollout: RolloutPlan) -> str:
 # Failed, by Stay            -                   its own reason
 # else                                           (absent; without an earlier revision to roll back to, `status` decides)
 def stalled(name: str, plan: ReconcilePlan, *, late: bool) -> Condition | None:
-    """Return the condition Stalled of the model `name` if the rollout causes it, else None.
+    """Return the Stalled condition of the model `name` if the rollout causes it, else None.
 
     `late` is true if the progress deadline has passed.
     """
@@ -147,7 +147,7 @@ def stalled(name: str, plan: ReconcilePlan, *, late: bool) -> Condition | None:
 
 
 def reconciling(name: str, plan: ReconcilePlan) -> Condition | None:
-    """Return the condition Reconciling; None if there is nothing to report except the progress of the rollout."""
+    """Return the Reconciling condition; None if there is nothing to report except the progress of the rollout."""
     rollout = plan.rollout
     if rollout is None:
         return None
@@ -166,7 +166,7 @@ def reconciling(name: str, plan: ReconcilePlan) -> Condition | None:
 
 # Present while the requested revision comes from its stored ControllerRevision, and this operator would render it differently.
 def outdated(scope: Scope, plan: ReconcilePlan) -> Condition | None:
-    """Return the condition RuntimeOutdated; None if the condition doesn't apply."""
+    """Return the RuntimeOutdated condition; None if the condition doesn't apply."""
     rollout, differs = plan.rollout, plan.outdated
     if rollout is None or not differs:
         return None

@@ -1,4 +1,4 @@
-"""The condition RoutesAccepted: whether the Gateway has accepted a model's routes. Pure."""
+"""The RoutesAccepted condition: whether the Gateway has accepted a model's routes. Pure."""
 
 # the API has the kinds   the routes exist       an older one claims     their Gateway reports    RoutesAccepted
 #                                                the same requests
@@ -27,7 +27,7 @@ _REQUIRED = ("Accepted", "ResolvedRefs")
 
 
 def accepted(scope: Scope, plan: ReconcilePlan) -> Condition | None:
-    """Return the condition RoutesAccepted; None if the spec names no Gateway."""
+    """Return the RoutesAccepted condition; None if the spec names no Gateway."""
     gateway = plan.spec.traffic.gateway if plan.spec else None
     if gateway is None:
         return None
@@ -82,7 +82,7 @@ def _kinds(gateway: Gateway) -> list[Kind]:
 
 
 def _result(scope: Scope, kind: Kind, gateway: Gateway) -> tuple[bool | None, str]:
-    """Return whether the Gateway has accepted the route (None: it has not reported yet), and a text about it."""
+    """Return whether the Gateway has accepted the route (None: it has not reported yet), and a message about it."""
     route = own(scope, kind, scope.key.name)
     if route is None:
         return None, f"{kind.kind} {scope.key.name} has not been created yet"

@@ -40,7 +40,7 @@ _LONG = 1024
 # set             none                    made                Active      inactive       False    HPAInactive
 # set             none                    made                Active      active, none   True
 def active(scope: Scope, plan: ReconcilePlan) -> Condition:
-    """Return the condition ScalingActive."""
+    """Return the ScalingActive condition."""
     kind = Type.SCALING_ACTIVE
     if plan.spec is None:
         return Condition(kind, status=None, reason=Reason.UNKNOWN, message="no spec has been accepted yet")
@@ -93,7 +93,7 @@ def previous_condition(scope: Scope, kind: Type) -> Condition | None:
 
 
 def _user_reason(scope: Scope) -> str:
-    """Return the reason that the user has given in an annotation, in brackets; empty if the user has given none."""
+    """Return the reason given by the user in an annotation, in brackets; empty if there is none."""
     reason = user_annotations.reason(scope.meta)
     return f" ({reason})" if reason else ""
 
@@ -106,7 +106,7 @@ def _explanation(decision: Decision) -> str:
 
 
 def _pods_not_ready(scope: Scope, plan: ReconcilePlan) -> str:
-    """Return a sentence about the desired pods that aren't ready; empty if all of them are."""
+    """Return a message about the desired pods that aren't ready; empty if all of them are."""
     desired, live, ready = counts(scope, plan)
     if ready >= desired:
         return ""
@@ -125,7 +125,7 @@ def _pods_not_ready(scope: Scope, plan: ReconcilePlan) -> str:
 # no                               yes                                    True     ExternalWriter
 # no                               no                                     (absent)
 def conflict(scope: Scope, plan: ReconcilePlan) -> Condition | None:
-    """Return the condition AutoscalerConflict; None if the condition doesn't apply."""
+    """Return the AutoscalerConflict condition; None if the condition doesn't apply."""
     kind = Type.AUTOSCALER_CONFLICT
     if (hpa := plan.external_hpa) is not None:
         text = f"{hpa.why}; Halcyon has stopped scaling the model. {hpa.undo}"
@@ -137,7 +137,7 @@ def conflict(scope: Scope, plan: ReconcilePlan) -> Condition | None:
 
 # Present while the spec sets a field that has no effect because of other fields or of an external HPA.
 def ignored(scope: Scope, plan: ReconcilePlan) -> Condition | None:
-    """Return the condition FieldIgnored; None if the condition doesn't apply."""
+    """Return the FieldIgnored condition; None if the condition doesn't apply."""
     if plan.spec is None:
         return None
     texts = [*defaults.ignored(plan.spec)]
@@ -217,14 +217,14 @@ _HPA_LIMITS = {
 }
 """Name of the limit in `status.scaling.limitedBy`, by the reason of an HPA's condition ScalingLimited or AbleToScale."""
 _HPA_UNREMARKABLE = {"ReadyForNewScale", "SucceededRescale", "SucceededGetScale"}
-"""Reasons of AbleToScale that aren't shown, because the HPA's decision needs no explanation then."""
+"""Reasons of an HPA's AbleToScale condition that need no explanation, and therefore aren't shown."""
 
 
 def _hpa_decision(scope: Scope, decision: Decision | None) -> dict[str, Any]:
     """Return the fields of `status.scaling` for a decision that the HPA makes, with its signals and messages."""
     hpa = (own(scope, kinds.HPA, scope.key.name) or {}).get("status") or {}
     desired = hpa.get("desiredReplicas")
-    # An HPA that has never computed its replicas, because a metric was missing, says 0. One that has pods never wants 0.
+    # An HPA that has never computed its replicas, because a metric was missing, reports 0. With pods, it never desires 0.
     if desired is None or not hpa.get("conditions") or (desired == 0 and hpa.get("currentReplicas")):
         return {}
     name = scope.key.name

@@ -22,7 +22,7 @@ from halcyon.render import names
 from halcyon.render.names import SLOT_A, Slot
 
 _FAILED_FOR_S = 600.0
-"""Seconds after its creation for which a pod that the kubelet rejected or evicted is named as the reason for missing
+"""Seconds from its creation during which a pod that the kubelet rejected or evicted is named as the reason for missing
 servers."""
 
 
@@ -43,7 +43,7 @@ _FETCHER_REASONS = {Reason.MODEL_CONFIG_INVALID, Reason.MODEL_SOURCE_NOT_FOUND, 
 # none is ready            none yet                          Unknown  Loading
 # there are none           -                                 Unknown
 def model_loaded(scope: Scope, plan: ReconcilePlan) -> Condition:
-    """Return the condition ModelLoaded of a model."""
+    """Return the ModelLoaded condition of a model."""
     own_pods = target_pods(scope, plan)
     if any(pods.is_ready(p) for p in own_pods):
         text = f"Triton has loaded {plan.target.model if plan.target else ''}"
@@ -78,7 +78,7 @@ def load_error(scope: Scope, plan: ReconcilePlan) -> str | None:
 # n        0              none      False    NoServersReady, with the reason of a pod that has just ended
 # no spec was accepted    -         Unknown
 def servers_ready(scope: Scope, plan: ReconcilePlan) -> Condition:
-    """Return the condition ServersReady of a model."""
+    """Return the ServersReady condition of a model."""
     if plan.spec is None:
         text = "no spec has been accepted yet"
         return Condition(Type.SERVERS_READY, status=None, reason=Reason.UNKNOWN, message=text)
@@ -124,10 +124,10 @@ def _replica_failure(scope: Scope, plan: ReconcilePlan) -> str:
 
 
 def _failed_pod(scope: Scope) -> str:
-    """Return why the newest failed pod has failed, and how many have; empty if no pod has failed lately.
+    """Return a message about the newest failed pod and the number of failed pods; empty if no pod has failed lately.
 
-    If a node lacks a device for a pod, its kubelet rejects the pod, and the ReplicaSet creates the next one, again and
-    again. Each is pending only for a moment, so no live pod shows the reason.
+    If a node lacks a device for a pod, its kubelet rejects the pod, and the ReplicaSet keeps creating new ones. Each is
+    pending only for a moment, so no live pod shows the reason.
     """
     failed = [
         (at, pod["metadata"]["name"], stage)

@@ -197,7 +197,7 @@ def _entry_point(plan: ReconcilePlan, balancer: Condition, routed: Condition | N
 
 
 # Deployment status   pods                                              Reconciling
-# any                 any, while writes fail again and again            True     WritesFailing
+# any                 any, while writes fail repeatedly                 True     WritesFailing
 # outdated            -                                                 True
 # current             some are of another revision                      True
 # current             none of the revision is ready, some are desired   True
@@ -222,7 +222,7 @@ def _reconciling(scope: Scope, plan: ReconcilePlan, served: Condition, balancer:
 def _current(scope: Scope, plan: ReconcilePlan) -> str | None:
     """Return the key of the current revision, which is the last one that was fully rolled out.
 
-    During a rollout, it is the one in the published status, if that still has a ready pod; else the result is None.
+    During a rollout, return the revision in the published status if it still has a ready pod, otherwise None.
     """
     deployment = own(scope, kinds.DEPLOYMENT, names.server(scope.key.name, servers.home_slot(plan)))
     if deployment is None or plan.target is None:
@@ -295,7 +295,7 @@ _COUNTED_AS = {"warming": "loading", "ready": "", "ended": ""}
 
 
 def _by_state(stages: Iterable[Stage]) -> dict[str, int]:
-    """Return the number of pods in each state, without states in which there is no pod."""
+    """Return the number of pods in each state, for states with at least one pod."""
     counted = Counter(_COUNTED_AS.get(stage.state, stage.state) for stage in stages)
     return {name: count for name, count in sorted(counted.items()) if name}
 
@@ -307,8 +307,8 @@ _DECIDED_COLUMNS = ("desired", "range", "queue", "gpu", "batch")
 def _state(plan: ReconcilePlan, by_type: dict[str, dict[str, Any]]) -> str:
     """Return the reason of the most important condition.
 
-    While a rollout goes on, the state says so, unless it is known why no server is ready, or the model is in an outage:
-    it was served before, and can't have had zero replicas.
+    During a rollout, this is the reason of Reconciling. Exceptions are a known cause of missing servers, and an outage
+    of a model that was served before and can't be at zero replicas.
     """
     ready, reconciling, rolling = by_type["Ready"], by_type.get("Reconciling", {}), plan.rollout
     was_served = rolling is not None and (rolling.good or rolling.record.result == RolloutResult.SERVED)

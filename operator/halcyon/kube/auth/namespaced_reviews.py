@@ -27,11 +27,10 @@ CONFIGURATION, KEYS = "/.well-known/openid-configuration", "/openid/v1/jwks"
 MIN_READ_INTERVAL_S = 10.0
 """Minimum time between two reads of the keys, in seconds.
 
-A token with an unknown key causes a read, because the key may be new. This minimum protects the API server from many
-reads because of forged tokens.
-"""
+A token with an unknown key causes a read, because the key may be new. Without this minimum, forged tokens could cause
+many reads."""
 MAX_KEY_AGE_S = 3600.0
-"""Time after which the public keys are read again, in seconds. A key that was removed from the API server stays valid for
+"""Time after which the public keys are read again, in seconds. A key that the API server no longer uses stays valid for
 up to this time, or twice as long if the keys can't be read."""
 
 

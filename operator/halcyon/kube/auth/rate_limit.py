@@ -14,7 +14,7 @@ MAX_BURST = 100.0
 """Maximum number of requests that a caller may send at once. It is enough for a dashboard that shows all models of a
 namespace."""
 MAX_SOURCES = 4096
-"""Maximum number of callers whose rate is recorded. If there are more, a new caller replaces the one with the oldest
+"""Maximum number of callers whose rate is recorded. If there are more, a new caller replaces the caller with the oldest
 request."""
 
 
@@ -30,7 +30,7 @@ class Limiter:
     burst: float = MAX_BURST
     max_sources: int = MAX_SOURCES
     _buckets: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """Number of tokens in each caller's bucket, and the time of this number. The most recent caller is last."""
+    """Number of tokens in each caller's bucket, and the time when it was computed. The most recent caller is last."""
 
     def take(self, caller: str) -> float:
         """Take a token from the caller's bucket, and return 0.
@@ -46,7 +46,7 @@ class Limiter:
         return wait_s
 
     def give_back(self, caller: str) -> None:
-        """Add a token to the caller's bucket, for a request that doesn't count."""
+        """Return a token to the caller's bucket, because a request was not subject to the limit after all."""
         now = self.monotonic()
         tokens, _ = self._allowance(caller, now)
         if caller in self._buckets:

@@ -1,10 +1,10 @@
-"""Verification of ServiceAccount tokens with the API server's public keys, for an operator that may not create a TokenReview.
+"""Verification of ServiceAccount tokens with the API server's public keys, without a TokenReview.
 
-TokenReview is cluster-scoped, so an operator with permissions in some namespaces only cannot create it. Limitation: the token of a
-deleted pod or ServiceAccount stays valid until it expires.
+TokenReview is cluster-scoped, so an operator with permissions in some namespaces only cannot create it. Limitation: the
+token of a deleted pod or ServiceAccount stays valid until it expires.
 
-PyJWT parses keys and tokens, and verifies signature, audience and issuer. This module checks the times in a token, with the caller's
-clock.
+PyJWT parses keys and tokens, and verifies signature, audience and issuer. This module checks the times in a token, with
+the caller's clock.
 
 Sources: RFC 7515 and 7518 (signatures), RFC 7519 (claims), Kubernetes' "Service account issuer discovery".
 """
@@ -32,7 +32,7 @@ _OPTIONS: Final[Any] = {"verify_exp": False, "verify_nbf": False, "verify_iat": 
 
 @dataclass(frozen=True)
 class PublicKey:
-    """Public key with which the issuer of tokens signs."""
+    """Public key of the issuer of tokens, for verifying their signatures."""
 
     key: Any
     algorithms: Sequence[str]
@@ -45,13 +45,13 @@ class Issuer:
     """Issuer of the cluster's ServiceAccount tokens."""
 
     name: str
-    """Value of the claim `iss` in the tokens of this issuer."""
+    """Value of the `iss` claim in the tokens of this issuer."""
     keys: Mapping[str, PublicKey]
     """Public keys of the issuer, by key id."""
 
     @classmethod
     def of(cls, name: str, key_set: Mapping[str, Any]) -> Issuer:
-        """Create the issuer from a JSON Web Key Set. Keys of types with which API servers never sign are skipped."""
+        """Create the issuer from a JSON Web Key Set. Keys of types that API servers never sign with are skipped."""
         keys = {str(entry.get("kid")): _key(entry) for entry in key_set.get("keys") or ()}
         return cls(name, {kid: key for kid, key in keys.items() if key is not None})
 
@@ -68,7 +68,7 @@ class Account:
 
 
 def key_id(token: str) -> str | None:
-    """Return the key id in a token's header, without verifying the token. Return None if the text is not a token."""
+    """Return the key id in a token's header, without verifying the token. Return None if the string is not a token."""
     if len(token) > MAX_CHARACTERS:
         return None
     try:

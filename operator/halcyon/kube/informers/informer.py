@@ -39,11 +39,10 @@ STEADY_S = 5.0
 starts at 0."""
 
 UNPROVEN_S = 300.0
-"""Time without an event or bookmark after which a broken watch is followed by a list, in seconds.
+"""Time without an event or bookmark after which the objects are listed again if a watch breaks, in seconds.
 
 A healthy watch receives a bookmark about once a minute. After a restore from a backup, an API server may never reach
-the resource version from which a watch continues.
-"""
+the resource version from which a watch continues."""
 OBJECT = "object"
 """Value of `part` in `Malformed` if an object cannot be parsed."""
 OnChange = Callable[[Key, Object | None, Object | None], None]
@@ -71,8 +70,8 @@ class _Scope:
 
     namespace: str
     seen: int = 0
-    """Newest resource version that was received for this namespace. Events in one namespace prove nothing about the
-    versions in other namespaces."""
+    """Newest resource version that was received for this namespace. It is unrelated to the progress of the watches of
+    other namespaces."""
     version: str = ""
     """Resource version from which the next watch continues; empty if a list is needed."""
     proven_at: float = 0.0
@@ -110,8 +109,8 @@ class Informer:
         """Keys of the objects that exist but cannot be parsed."""
         self._scopes = {namespace: _Scope(namespace) for namespace in self.namespaces or ("",)}
         self.changes = 0
-        """Number of additions, changes and removals so far. As long as this number is unchanged, the results of reads
-        are unchanged as well."""
+        """Number of additions, changes and removals so far. While this number is unchanged, the results of reads are
+        unchanged as well."""
         self.synced = asyncio.Event()
 
     def __len__(self) -> int:
@@ -125,7 +124,7 @@ class Informer:
     def version(self, key: Key) -> Any:  # compared only
         """Return the resourceVersion of a cached object; None if there is none.
 
-        As long as it is the same, `get` returns an equal object.
+        While it doesn't change, `get` returns an equal object.
         """
         if isinstance(self._objects, PackedObjects):
             return self._objects.version(key)
@@ -222,9 +221,9 @@ class Informer:
             self.synced.set()
 
     async def _is_gone(self, namespace: str, error: Exception) -> bool:
-        """Return whether one of several namespaces seems to be deleted: the operator may not even list models there.
+        """Return whether a namespace, one of several, seems to be deleted: the operator may not even list models there.
 
-        The operator's Role was deleted with it. The caches of the other namespaces must not wait for it.
+        The operator's Role is deleted with the namespace. The caches of the other namespaces must not wait for it.
         """
         if len(self._scopes) == 1 or not _is_denial(error):
             return False

@@ -1,7 +1,7 @@
-"""Storage of API objects as compressed JSON, for kinds of which a model has many objects that are read rarely.
+"""Storage of API objects as compressed JSON, for kinds with many objects per model that are rarely read.
 
-As Python objects, the child objects of a model take ten times as much memory as their JSON. Objects of one kind resemble
-each other, so the first one serves as the dictionary of the compression. An object is unpacked at each read.
+As Python objects, the child objects of a model take ten times as much memory as their JSON. Objects of one kind
+resemble each other, so the first one serves as the dictionary of the compression. An object is unpacked at each read.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class GpuBudget:
     def request(
         self, key: Key, *, desired: int, current: int, gpus: int, priority: int | None = None
     ) -> ReplicaLimit | None:
-        """Update a model's demand. Return the limit on its replicas, or None if all of them are granted.
+        """Update a model's demand. Return the limit on its replicas, or None if the demand is fully granted.
 
         Args:
             key: the model.
@@ -89,7 +89,7 @@ class GpuBudget:
         return [key for key, count in self._granted.items() if count > before[key]]
 
     def _with_floor(self, key: Key) -> Demand:
-        """Return a model's demand, with the replicas that the model holds as its floor, but at least 1.
+        """Return a model's demand, with a floor of the replicas that the model already holds, but at least 1.
 
         The allocation grants the floors of all models before any other replicas, so that no model loses replicas.
         """
@@ -99,6 +99,6 @@ class GpuBudget:
         return replace(demand, desired=desired, current=held, floor=min(desired, max(held, 1)))
 
     def _held(self, key: Key) -> int:
-        """Return the GPUs that a model holds: those of its grant or of its current replicas, whichever are more."""
+        """Return the GPUs that a model holds, for its grant or for its current replicas, whichever is larger."""
         demand = self._demands.get(key)
         return 0 if demand is None else max(self._granted[key], demand.current) * demand.gpus_per_replica

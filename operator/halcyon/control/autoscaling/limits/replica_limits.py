@@ -47,7 +47,7 @@ class _LastLimit:
     present: int
     """Number of the model's pods that have not ended and are not being deleted."""
     since: float
-    """Monotonic time since which the model has had this number of live pods, in seconds."""
+    """Monotonic time since which the model has had the present number of live pods, in seconds."""
     at: float
     """Monotonic time at which the quotas were last evaluated for the model, in seconds."""
     limit: resource_quotas.QuotaLimit
@@ -55,7 +55,7 @@ class _LastLimit:
 
 @dataclass
 class ReplicaLimits:
-    """Limiter of scaling decisions by ResourceQuotas, the site's GPU budget, and its switch for scaling down."""
+    """Limits on scaling decisions: ResourceQuotas, the site's GPU budget, and its switch for scaling down."""
 
     caches: ClusterState
     specs: SpecsInForce
@@ -63,7 +63,7 @@ class ReplicaLimits:
     budget: GpuBudget | None = None
     """The site's GPU budget; None if there is none."""
     hold: SiteHold | None = None
-    """The site's switch that stops scaling down; None if the operator is run without it."""
+    """The site's switch that stops scaling down; None if the operator runs without it."""
 
     _limits: dict[Key, _LastLimit] = field(default_factory=dict)
     _granted: dict[str, dict[Key, _Grant]] = field(default_factory=dict)
@@ -101,7 +101,7 @@ class ReplicaLimits:
     def share(self, decided: AbstractSet[Key]) -> Iterable[Key]:
         """Allocate the GPU budget, and return the models whose grant has grown.
 
-        `decided` are the models with a number of desired replicas. The demand of others is their current replicas.
+        `decided` contains the models with known desired replicas. The other models demand their current replicas.
         """
         if self.budget is None:
             return ()
@@ -126,7 +126,7 @@ class ReplicaLimits:
         return self.budget.request(key, desired=desired, current=current, gpus=spec.runtime.gpus, priority=priority)
 
     def _quota_limit(self, key: Key, current: int) -> ReplicaLimit | None:
-        """Return the quotas' limit on a model's replicas, at least the current number; None if there is no limit."""
+        """Return the quotas' limit on a model's replicas, not below the current number; None if there is none."""
         quotas = self.caches.quotas.find(key.namespace, QUOTA_INDEX)
         deployment = servers(self.caches, key) if quotas else None
         if deployment is None:

@@ -1,15 +1,15 @@
 """The site's switch that stops all scaling down: a ConfigMap in the operator's namespace.
 
-Changes of a spec still apply, for example a lower maxReplicas. Both replicas of the operator poll the ConfigMap, so that a new leader
-has the current state of the switch.
+Changes of a spec still apply, for example a lower maxReplicas. Both replicas of the operator poll the ConfigMap, so
+that a new leader has the current state of the switch.
 """
 
 # | ConfigMap                       | effect                                                       |
 # | ------------------------------- | ------------------------------------------------------------ |
-# | `holdScaleDown` has a text      | no decision and no HPA of Halcyon lowers a model's replicas  |
+# | `holdScaleDown` isn't empty     | no decision and no HPA of Halcyon lowers a model's replicas  |
 # | `holdScaleDown` empty or absent | none                                                         |
 # | can't be read                   | that of the last successful read                             |
-# | could not be read since start   | as if it had a text, unless the operator has no permission   |
+# | could not be read since start   | as if it wasn't empty, unless the operator has no permission |
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SWITCH = "holdScaleDown"
 """Key of the switch in the ConfigMap. Its value is the reason why scaling down is stopped."""
 MAX_REASON_LENGTH = 200
 UNREAD = "perhaps, because the operator could not read the switch yet"
-"""Reason before the first read. The switch may be on, and removed replicas would take minutes to come back."""
+"""Reason until the ConfigMap is first read: the switch may be on, and removed replicas take minutes to start again."""
 
 
 class Reader(Protocol):
@@ -43,7 +43,7 @@ class Reader(Protocol):
 
 @dataclass
 class SiteHold:
-    """Switch with which a site stops all scaling down, with its last known state."""
+    """Last known state of the switch with which a site stops all scaling down."""
 
     client: Reader
     namespace: str
@@ -52,7 +52,7 @@ class SiteHold:
     on_change: Callable[[], None]
     """Function that is called after a change of the switch, so that the HPAs are rendered again."""
     reason: str = field(default=UNREAD, init=False)
-    """Reason why replicas aren't lowered now; empty if the switch is off."""
+    """Reason why replicas aren't reduced now; empty if the switch is off."""
 
     async def run(self) -> None:
         """Poll the ConfigMap with the switch until cancelled."""

@@ -1,7 +1,7 @@
 """Stored form of one model's planner memory: the content, the model's uid, the time, and the digest of what was learnt.
 
-Out of scope: the JSON of a memory (`scaling.planner.serialization`), and the ConfigMaps that hold the entries (`shards`,
-`planner_memory_store`).
+Out of scope: the JSON of a memory (`scaling.planner.serialization`), and the ConfigMaps that hold the entries
+(`shards`, `planner_memory_store`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Saved:
 def saved(uid: str, memory: PlannerMemory, *, at: float, cost: object = None) -> Saved:
     """Pack a planner memory for storage, together with the JSON value `cost`.
 
-    The result has about 10 KB after two weeks. Packing takes 12 to 20 ms.
+    The result takes about 10 KB after two weeks. Packing takes 12 to 20 ms.
     """
     sign = sign_of(memory)
     document = {"uid": uid, "at": at, "sign": sign, "memory": packed(memory)}
@@ -67,7 +67,7 @@ def saved(uid: str, memory: PlannerMemory, *, at: float, cost: object = None) ->
 
 
 def read(content: bytes) -> Saved:
-    """Parse an entry that `saved` has made. Raises one of `BROKEN` for any other content."""
+    """Parse an entry that was packed by `saved`. Raise one of `BROKEN` for any other content."""
     document = _document(content)
     uid, at, sign = document["uid"], document["at"], document["sign"]
     if not (isinstance(uid, str) and isinstance(at, int | float) and isinstance(sign, str)):

@@ -1,6 +1,6 @@
 """Planner memories of models for which no planner decides now: saved by an earlier process, or kept after an interruption.
 
-An interruption is, for example, a change to the policy Rules, or an HPA of another controller.
+An interruption is, for example, a change to the Rules policy, or an HPA of another controller.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class KeptMemories:
-    """Planner memories with which the planners of existing models begin or continue."""
+    """Planner memories from which the planners of existing models begin or continue."""
 
     _saved: dict[Key, Saved] = field(default_factory=dict)
-    """Memories that an earlier process has saved, for models that this process has not planned for yet."""
+    """Memories saved by an earlier process, for models that this process has not planned for yet."""
     _interrupted: dict[Key, tuple[str, PlannerMemory]] = field(default_factory=dict)
-    """Uid and memory of each model for which a planner of this process has decided before."""
+    """Uid of the ModelDeployment and planner memory, for each model whose planner was stopped in this process."""
 
     def restore(self, saved: Mapping[Key, Saved]) -> None:
         """Adopt the planner memories of an earlier process."""
         self._saved = dict(saved)
 
     def keep(self, key: Key, uid: str, memory: PlannerMemory) -> None:
-        """Keep the memory of a planner that stops deciding. If it continues, it begins with the replicas that run then."""
+        """Keep the memory of a planner that stops deciding, but drop its hold on the replicas."""
         self._interrupted[key] = uid, resumed(memory).with_changes(hold=PlannerMemory().hold)
 
     def take(self, key: Key, uid: str, at: float) -> PlannerMemory:

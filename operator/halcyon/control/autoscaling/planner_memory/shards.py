@@ -1,7 +1,7 @@
 """Division of entries among shards, which are ConfigMaps, and the order of writes when the number of shards changes.
 
-The shard of a model is the hash of NAMESPACE.NAME modulo the number of shards, which is a power of two. Out of scope: the
-content of an entry (`entries`), and the requests (`planner_memory_store`).
+The shard of a model is the hash of NAMESPACE.NAME modulo the number of shards, which is a power of two. Out of scope:
+the content of an entry (`entries`), and the requests (`planner_memory_store`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CONFIG_MAPS = "halcyon-memory"
 
 
 def entry_name(key: Key) -> str:
-    """Return the key of a model's entry in binaryData, NAMESPACE.NAME, which is unique, as no part contains a dot."""
+    """Return the key of a model's entry in binaryData, NAMESPACE.NAME. It is unique, because neither part has a dot."""
     return f"{key.namespace}.{key.name}"
 
 
@@ -39,7 +39,7 @@ def place(entry: str, count: int) -> int:
 
 
 def shard_count(sizes: Mapping[str, int], current: int) -> int:
-    """Return the number of shards, a power of two, for entries of these sizes in bytes. `current` is the present one.
+    """Return the number of shards, a power of two, for entries of these sizes in bytes. `current` is the number now.
 
     The number grows as soon as needed. To avoid flapping, it shrinks only if half as many shards would be at most half
     full.
@@ -70,7 +70,7 @@ class ShardWrite:
 
 
 def steps(stored: Mapping[int, Mapping[str, bytes]], entries: Mapping[str, bytes], count: int) -> list[ShardWrite]:
-    """Return the writes after which there are `count` shards with these entries.
+    """Return the writes after which there are `count` shards with exactly these entries.
 
     The order of the writes keeps each entry in at least one shard at all times: the shard with the highest index is
     written first, and deletions come last. Proof: suppose an entry is in shard i but belongs to shard j. It was put

@@ -24,7 +24,7 @@ from halcyon.signals.prometheus import source as prometheus
 from halcyon.signals.prometheus.source import Sampled
 
 AGENTS = "agents"
-"""Name of the source of GPU utilisation that consists of the agents' reports."""
+"""Name of the agents' reports as a source of GPU utilisation."""
 
 
 @immutable(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class GpuUtilizationSources:
     ) -> GpuUtilization | None:
         """Return GPU utilisation from another source if the agents report it for less than half of the ready pods.
 
-        Return None if they report it for more, if no other source has it either, or if the pods have no GPUs.
+        Return None if the agents report enough values, if no other source has any, or if the pods have no GPUs.
 
         Args:
             key: the model.

@@ -1,6 +1,6 @@
 """Data about a model's pods and Deployments in the caches, in the form in which the planner reads it.
 
-Out of scope: what agents report on the pods (`signals.planner_reading`).
+Out of scope: the agents' reports on the pods (`signals.planner_reading`).
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _revision(caches: ClusterState, key: Key) -> str:
 
 
 def _serving(caches: ClusterState, key: Key, revisions: AbstractSet[str]) -> Serving | None:
-    """Return the batch size and instances of the pods of these revisions, or the smaller ones if they differ.
+    """Return the batch size and instances of the pods of these revisions; the smallest values if the revisions differ.
 
     Return None if the record of a revision is missing or can't be read.
     """

@@ -84,7 +84,7 @@ class SiteQueries:
             await asyncio.sleep(max(started + INTERVAL_S - self.clock.monotonic(), _MIN_PAUSE_S))
 
     async def poll(self) -> None:
-        """Run the query that the spec names, for each model whose spec names one."""
+        """Run the site's query for each model whose spec names one."""
         queries = {
             key: spec.scaling.targets.metric.query
             for key, spec in with_scaling(self.caches, self.specs)
