@@ -234,8 +234,7 @@ def total_rate(
 
 
 def mean_batch(observation: Observation, window_s: float) -> float | None:
-    """Return the mean rows per batch of all pods over the last `window_s`; None if no batch ran or no value is known.
-    """
+    """Return the mean rows per batch of all pods over the last `window_s`; None if no batch ran or none is known."""
     series = [pod.points for pod in observation.pods]
     rows = total_rate(series, observation.at, window_s, lambda p: p.rows)
     executions = total_rate(series, observation.at, window_s, lambda p: p.executions)

@@ -191,8 +191,7 @@ class AnswerEvidence:
         return self._judged(at, samples, anchor, replica, limit_s, proven_s, reading)
 
     def replica(self) -> Replica | None:
-        """Return a replica's capacity according to its answers; None if batch times are used or no pod has been full.
-        """
+        """Return a replica's capacity according to its answers; None if batch times are used or no pod was full."""
         if not self.is_in_force or self.rps is None:
             return None
         slots = max(round(self.at_once), 1)

@@ -81,9 +81,9 @@ class Replica:
         return latency_s - (1 + self.residual) * self.batch_s
 
     def within(self, latency_s: float) -> Replica:
-        """Return the replica with a batch size at which two consecutive batches take no longer than the objective.
+        """Return the replica with batches small enough that two in a row take no longer than the objective.
 
-        These two are the batch ahead of a request and the request's own batch. If even two batches of one request each
+        The two batches are the one ahead of a request and the request's own. If even two batches of one request each
         take too long, the maximum batch size is 1.
         """
         line = self.line
