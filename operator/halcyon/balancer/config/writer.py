@@ -40,7 +40,7 @@ class Writer:
         self._lines += ["", self._fill(template, values)]
 
     def add(self, template: str, **values: int | str) -> None:
-        """Add one line to the section that was started last."""
+        """Add one line to the current section."""
         self._lines.append("  " + self._fill(template, values))
 
     def text(self) -> str:
