@@ -10,7 +10,8 @@ from halcyon.api.types import API_VERSION, GROUP, KIND
 
 Slot = NewType("Slot", str)
 SLOTS = SLOT_A, SLOT_B = Slot("a"), Slot("b")
-"""Slots of a model. One of them serves requests. The other has servers only during a canary rollout."""
+"""Slots of a model: the Deployments a and b. One serves requests; the other has servers only during a canary
+rollout."""
 
 OWNER_LABEL = f"{GROUP}/model-deployment"
 BATCH_LABEL = f"{GROUP}/batch-inference"
@@ -44,8 +45,7 @@ def server(name: str, slot: Slot) -> str:
 def slot_service(name: str, slot: Slot) -> str:
     """Return the name of a slot's headless Service.
 
-    The name differs from that of the Deployment, because another ModelDeployment and its Service could have the name of
-    the Deployment.
+    It differs from that of the Deployment, which could be the name of another ModelDeployment and its Service.
     """
     return f"{name}-server-{slot}"
 
@@ -56,7 +56,7 @@ def headless(name: str) -> str:
 
 
 def route_service(name: str, slot: Slot) -> str:
-    """Return the name of a slot's Service that is the backend of Gateway routes."""
+    """Return the name of the Service of a slot that is the backend of Gateway routes."""
     return f"{name}-route-{slot}"
 
 
@@ -116,8 +116,8 @@ def selector_text(name: str) -> str:
 
 
 def owner(name: str, uid: str, kind: str = KIND) -> dict[str, Any]:
-    """Build the owner reference to a resource of Halcyon, by default to a ModelDeployment.
+    """Build the owner reference to a Halcyon resource, by default to a ModelDeployment.
 
-    With it, Kubernetes deletes the objects even while the operator is down.
+    With it, Kubernetes garbage-collects the objects even while the operator is down.
     """
     return {"apiVersion": API_VERSION, "kind": kind, "name": name, "uid": uid, "controller": True}

@@ -20,7 +20,7 @@ _MAX_NUMBER = 2**31 - 1
 
 
 class ConfigError(ValueError):
-    """A value is not allowed in haproxy.cfg."""
+    """Error raised if a value is not allowed in haproxy.cfg."""
 
 
 class Writer:

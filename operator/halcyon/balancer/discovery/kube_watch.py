@@ -48,15 +48,15 @@ _MAX_ERROR_BYTES = 1000
 
 
 class KubeError(OSError):
-    """Error if the API server is unavailable or rejects a request. The message names the request and the response."""
+    """Error raised if the API server is unavailable or rejects a request. The message names request and response."""
 
 
 class AccessDenied(KubeError):  # noqa: N818 - what it is, as in the condition
-    """Error if the API server denies a request for lack of a permission. The message is the API server's, unchanged."""
+    """Error raised if a request lacks a permission. The message is the API server's, unchanged."""
 
 
 class _VersionTooOld(Exception):  # noqa: N818 - a turn of the loop, no error
-    """Error if the resourceVersion of a watch is too old, so that the objects must be listed again."""
+    """Error raised if the resourceVersion of a watch is too old, so that the objects must be listed again."""
 
 
 @dataclass(frozen=True)

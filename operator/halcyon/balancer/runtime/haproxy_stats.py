@@ -47,7 +47,7 @@ _STREAMS_OFFSET = 100
 
 
 class HaproxyError(OSError):
-    """Error if HAProxy did not respond, or if its response cannot be parsed."""
+    """Error raised if HAProxy did not respond, or if its response cannot be parsed."""
 
 
 class WideCounters:

@@ -55,7 +55,7 @@ _VERBS = {"ready": "state ready", "drain": "state drain", "maint": "state maint"
 
 
 class RejectedError(HaproxyError):
-    """Error if HAProxy rejected a command."""
+    """Error raised if HAProxy rejected a command."""
 
 
 _CONNECT_RETRY_INTERVAL_S = 0.02

@@ -37,7 +37,7 @@ GOLDEN: Final = 0.6180339887
 
 
 class LoadError(ValueError):
-    """Error if a text is not a document with the load of a balancer (`BalancerLoad`)."""
+    """Error raised if a text is not a document with the load of a balancer (`BalancerLoad`)."""
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ _BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----\n[A-Za-z0-9+/=\n]+-----END \1
 
 
 class SecretError(ValueError):
-    """Error if the content of a Secret is invalid."""
+    """Error raised if the content of a Secret is invalid."""
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ class Serving(NamedTuple):
 
 
 class NoScalingError(ValueError):
-    """Error if the spec has no field `scaling`, so that only the user sets the replicas."""
+    """Error raised if the spec has no field `scaling`, so that only the user sets the replicas."""
 
 
 def objectives(

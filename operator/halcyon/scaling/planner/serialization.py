@@ -62,7 +62,7 @@ class Restored:
 
 
 class _UnreadableError(ValueError):
-    """A stored value has the wrong type or is invalid."""
+    """Error raised if a stored value has the wrong type or is invalid."""
 
 
 def packed(memory: PlannerMemory) -> dict[str, Any]:
