@@ -29,8 +29,8 @@ _MAX_SHOWN = 8
 def problem(configs: Mapping[str, bytes | None], folders: Mapping[str, ModelFolder]) -> str:
     """Return a sentence about the first error in the steps of an ensemble that Triton would reject; empty if none is found.
 
-    `configs` has the content of each model's config.pbtxt, by name; None for a model without the file. `folders` has
-    the folders of the models. Each step must be one of them.
+    `configs` contains each model's config.pbtxt, by name; None for a model without the file. `folders` contains the
+    models' folders, by name. Each step must be one of these models.
     """
     parsed = {name: _parsed(content) for name, content in configs.items()}
     for name, config in parsed.items():

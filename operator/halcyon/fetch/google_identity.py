@@ -52,7 +52,7 @@ class GoogleTokens:
         """Return a token and the time at which it expires.
 
         Raises:
-            StoreError: a token service denies it or cannot be reached.
+            StoreError: a token service denies the token or cannot be reached.
         """
         server, *impersonation = self._identity.servers("")
         answer = self._post(

@@ -1,7 +1,6 @@
 """Check of a config.pbtxt for literals that protobuf's Python parser accepts but Triton's parser rejects.
 
-Triton receives a file without changes by Halcyon as it is. Files that Halcyon changes are written in a form that Triton
-accepts.
+Triton receives a file that Halcyon doesn't change as it is. Halcyon writes changed files in a form that Triton accepts.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ BATCH_LABEL = f"{GROUP}/batch-inference"
 SLOT_LABEL = f"{GROUP}/slot"
 REVISION_LABEL = f"{GROUP}/revision"
 RESTART_ANNOTATION = f"{GROUP}/restart"
-"""Annotation of a server pod. If its value changes, the container of Triton restarts."""
+"""Annotation of a server pod. If its value changes, the Triton container restarts."""
 COMPONENT_LABEL = "app.kubernetes.io/component"
 MANAGER_LABEL = "app.kubernetes.io/managed-by"
 MANAGER = "halcyon"
@@ -97,7 +97,7 @@ def digest(value: Any) -> str:  # any JSON value
 
 
 def labels(name: str, component: str) -> dict[str, str]:
-    """Return the labels of an object of the model's component."""
+    """Return the labels of an object that belongs to a component of the model."""
     return {OWNER_LABEL: name, COMPONENT_LABEL: component, MANAGER_LABEL: MANAGER}
 
 

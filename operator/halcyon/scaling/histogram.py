@@ -61,7 +61,7 @@ class Histogram:
         return self.bounds_s[place] if place < len(self.bounds_s) else None
 
     def least_bound(self, share: float) -> float | None:
-        """Return the lowest bound that at least `share` of the responses are not above.
+        """Return the lowest bound within which at least `share` of the responses are.
 
         The result is None if there are no responses, or if fewer than `share` of them are within the last bound.
         """

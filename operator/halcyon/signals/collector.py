@@ -311,7 +311,7 @@ class Collector:
         """Process a report, and then wait until the model has CPU time left.
 
         Large reports take turns, so that each iteration of the event loop processes only one slice of one large report.
-        While the model has no CPU time left, the stream isn't read. The agent then replaces its unsent report by a
+        While the model has no CPU time left, the stream isn't read. The agent then replaces its unsent report with a
         newer one.
         """
         budget = self._budgets.setdefault(model, TokenBucket(CPU_SHARE, CPU_BURST_S, self._monotonic()))

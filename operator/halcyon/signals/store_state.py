@@ -118,8 +118,8 @@ class AgentState:
     rejected_at: float = -math.inf
     """Time of the last report with newly rejected requests, whether or not their number has been confirmed."""
     confirmed_at: float = -math.inf
-    """Time of the last report that confirmed the previous one, which requires that it arrived within
-    `MAX_CONFIRM_DELAY_S` seconds."""
+    """Time of the last report that came within `MAX_CONFIRM_DELAY_S` seconds of the previous one and thus confirmed
+    it."""
 
     def most_inflight(self, since: float) -> float:
         """Return the maximum number of requests that the balancer has had in progress since a time; 0 if unknown."""

@@ -95,10 +95,7 @@ def _refusal(pod: str) -> str:
 
 
 def _stub_exit(ended: str) -> str:
-    """Return the exit status of a process in words.
-
-    The argument is `exit-CODE` or `signal-NUMBER`, followed by `.oom` after an OOM kill in the container.
-    """
+    """Return in words how a process ended: `exit-CODE` or `signal-NUMBER`, with `.oom` after an OOM kill."""
     how, _, cause = ended.partition(".")
     kind, _, number = how.partition("-")
     text = f"exited with code {number}" if kind == "exit" else f"was ended by signal {number}"

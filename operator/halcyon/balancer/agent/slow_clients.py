@@ -57,10 +57,10 @@ _LINE: Final = re.compile(
     r".* scf=\[\d+,(?P<flags>[0-9a-f]+)h,fd=-?\d+,rex=[^,]*,wex=(?P<blocked>[^\]]*)\] scb=\[(?P<state>\d+),"
 )
 _COMPLETE: Final = 0x2
-"""Flag of a client's side in HAProxy 3.0 (`SC_FL_EOI`): the whole request has been received."""
+"""Flag on the client side of a request in HAProxy 3.0 (`SC_FL_EOI`): HAProxy has received the whole request."""
 _ESTABLISHED: Final = "8"
-"""State of a server's side in HAProxy 3.0 (`SC_ST_EST`): the response is not complete, so the request keeps its place
-at the server."""
+"""State on the server side of a request in HAProxy 3.0 (`SC_ST_EST`): the response is not complete, so the request
+keeps its place at the server."""
 
 WaitsFor = Literal["upload", "response", "message"]
 

@@ -85,8 +85,8 @@ class WideCounters:
     def repeated(self, rejected: int, retries: int) -> tuple[int, int]:
         """Return two counters that never fall: rejected requests that clients retried, and all other rejected requests.
 
-        gRPC clients also retry requests that a server rejected, instead of HAProxy. A retry is therefore counted only
-        while there are rejected requests that were not retried yet.
+        gRPC clients also retry requests that were rejected by a server and not by HAProxy. A retry is therefore counted
+        only while there are requests rejected by HAProxy that were not retried yet.
 
         Args:
             rejected: HAProxy's counter of rejected requests.

@@ -181,16 +181,17 @@ class NextBatch:
 def next_batch(
     work: PodWork, pods: int, users_rows_s: float, *, part: float, unseen: float, balancers: int
 ) -> NextBatch | None:
-    """Return what this balancer adds to each batch for a gentle class; None if rows are not sent at the end of a batch.
+    """Return the rows of a gentle class that this balancer sends just before each batch; None if it sends none.
 
-    This is the case if users are idle, if the model has several pods or instances, or if its batches are short. Each
-    batch is filled up to the rows at which it takes longer by the share `GENTLE` than a batch of users alone.
+    The result is None if users are idle, if the model has several pods or instances, or if its batches are short.
+    Otherwise each batch is filled up to the number of rows at which it takes longer by the share `GENTLE` than a batch
+    with users' rows only.
 
     Args:
         work: parallelism and execution time of the pod.
         pods: number of pods.
         users_rows_s: rows per second that the users of all balancers send.
-        part: share of the batch inference that this balancer sends.
+        part: this balancer's share of the batch inference.
         unseen: share of the users' rows that other balancers send. This balancer knows only their mean number.
         balancers: number of balancers.
     """

@@ -83,7 +83,7 @@ class ReplacedProcesses:
     async def update(
         self, endpoints: tuple[Endpoint, ...] | None, out: AbstractSet[str], *, passes_queue: bool
     ) -> None:
-        """Drain pods that leave, and end streams before they are reset: clients get status 14, and not CANCELLED.
+        """Drain pods that leave, and end streams before they are reset, so that clients get status 14, not CANCELLED.
 
         Args:
             endpoints: all server pods; None if they are unknown.

@@ -123,12 +123,12 @@ class RuntimeSocket:
         return await self._request(self.path, "show streams;show sess", self.timeout_s)
 
     async def end_sessions(self, sessions: Sequence[str], *, source: str, is_slow: bool, places: int) -> None:
-        """End requests of a source by their identifiers, and limit the source. Requests that have ended don't matter.
+        """End requests of a source by their identifiers, and limit the source. Ended requests are ignored.
 
         Args:
             sessions: identifiers of the requests.
             source: IP address of the source.
-            is_slow: whether large requests of the source are rejected for some time.
+            is_slow: whether to reject large requests of the source for some time.
             places: maximum number of its requests in progress for some time; 0 for no limit.
 
         Raises:
@@ -268,7 +268,10 @@ class RuntimeSocket:
     async def _request(
         path: str, commands: str, timeout_s: float, *, refused_for_s: float = 0.0, closes: bool = False
     ) -> str:
-        """Return the responses. The master process needs `closes`, except for a reload: it waits for more commands."""
+        """Return the responses. `closes` ends the connection from this side after the commands.
+
+        The master process otherwise waits for more commands, except after a reload.
+        """
         try:
             async with asyncio.timeout(timeout_s):
                 reader, writer = await _connect(path, refused_for_s)

@@ -28,7 +28,7 @@ class Headroom:
 
     It is estimated by stochastic gradient descent. If the load exceeded the forecast with the headroom added, the
     headroom increases by `_STEP` x `_SHARE`; otherwise it decreases by `_STEP` x (1 - `_SHARE`). Every exceeded
-    forecast therefore has the same effect, by however much it is exceeded.
+    forecast therefore has the same effect, no matter by how much it is exceeded.
 
     When the load exceeds a forecast, the other pending forecasts are dropped. They were made before the load rose, and
     the same rise would otherwise be counted four times.

@@ -25,7 +25,7 @@ class Serving(NamedTuple):
     """Batch size and instances of the serving pods. During a rollout and after a rollback, the spec may differ."""
 
     max_batch: int | None
-    """Rows in the largest batch; None if no spec sets it."""
+    """Rows in the largest batch; None if the spec doesn't set it."""
     instances: int
     """Number of instances in one pod."""
 

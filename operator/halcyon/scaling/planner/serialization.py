@@ -36,8 +36,8 @@ memory must stay fast."""
 MAX_SAMPLES = 128
 """Maximum number of fine samples of the arrivals that are stored. With one sample per second, there are only 71."""
 MAX_NEEDS = 64
-"""Maximum number of stored entries in a list of recent needs for replicas, one per second for a minute. Neighbouring
-entries are merged."""
+"""Maximum number of recent needs for replicas that are stored: one per second for a minute. If there are more,
+neighbouring ones are merged."""
 _MANY = 32
 """Minimum length of a list of numbers that is converted as a whole, which is faster than converting each number."""
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"

@@ -1,4 +1,4 @@
-"""Test whether the arrivals in equal blocks of time rise steadily, and extrapolation of the rise. Pure.
+"""Test for a steady rise of the arrivals in equal blocks of time, and extrapolation of the rise. Pure.
 
 Out of scope: the time span that the blocks cover (`arrival_rate`).
 """
