@@ -1,8 +1,8 @@
 """Threads of a model's instances, which share the CPU limit of their pod. Pure.
 
-By default, backends start one thread per core of the node. If a container has used up its CPU limit, the kernel stops
-all its threads until the next period of 100 ms. With more threads than the limit allows, each request therefore waits
-for stopped threads. Sources: kserve/kserve#1031, huggingface/text-embeddings-inference#170.
+By default, backends start one thread per core of the node. If a container has used up its CPU limit, the kernel
+throttles it: all its threads stop until the next period of 100 ms. With more threads than the limit allows, each
+request therefore waits for stopped threads. Sources: kserve/kserve#1031, huggingface/text-embeddings-inference#170.
 """
 
 from __future__ import annotations

@@ -46,8 +46,8 @@ def pull_secrets(spec: Spec, site: Site) -> Object:
 def resources(site: Site, *, cpu: str, memory: str, memory_limit: str) -> Object:
     """Return the resources of one of Halcyon's own containers in a model's namespace.
 
-    There is no CPU limit unless the site sets one, because the kernel stops a container at its limit even while CPUs
-    are idle.
+    There is no CPU limit unless the site sets one, because the kernel throttles a container at its limit even while
+    CPUs are idle.
     """
     limits = {"cpu": site.cpu_limit} if site.cpu_limit else {}
     return {"requests": {"cpu": cpu, "memory": memory}, "limits": {**limits, "memory": memory_limit}}

@@ -235,9 +235,9 @@ def _triton(subject: Subject, spec: Spec, site: Site, model: str) -> Object:
 def _closed(subject: Subject) -> list[str]:
     """Return the arguments with which Triton restricts its administrative APIs.
 
-    Requests to these APIs then need a header with a secret value. This is a second security boundary, because balancers
-    forward no requests to these APIs, but the only one if clients connect directly to servers. Statistics,
-    configuration and the repository index are not restricted, because agents read them.
+    Requests to these APIs then need a header with a secret value. Balancers forward no such requests, so this is a
+    second security boundary. It is the only one if clients connect directly to servers. Statistics, configuration and
+    the repository index are not restricted, because agents read them.
     """
     key = f"halcyon={names.digest([subject.uid, 'restricted'])}"
     return [f"{option}={_CLOSED}:{key}" for option in ("--http-restricted-api", "--grpc-restricted-protocol")]

@@ -35,7 +35,7 @@ balancers have already taken the pod out of service, and a Triton with a dead ba
 POD_IP = "HALCYON_POD_IP"
 """Name of the environment variable with the pod address to which the kubelet's probes connect."""
 MAX_AGE_MS = 60_000
-"""Maximum age of a gRPC channel, in milliseconds. Clients then reconnect, and so find new pods."""
+"""Maximum age of a gRPC channel, in milliseconds. Clients then reconnect and thus find new pods."""
 _MIN_AGE_MS = 500
 _PING_INTERVAL_MS = 5_000
 """Minimum interval, in milliseconds, between a client's keepalive pings that Triton accepts. It is half the minimum of
@@ -166,7 +166,7 @@ def larger_bodies(max_request_bytes: int) -> list[str]:
 def direct_clients(*, drain_s: int) -> list[str]:
     """Return the Triton arguments for clients' gRPC channels: a maximum age, and permission for keepalive pings.
 
-    Clients reconnect after the maximum age, and so find newer pods. Channels are not closed by force, so streams may
+    Clients reconnect after the maximum age and thus find newer pods. Channels are not closed by force, so streams may
     last longer. By default, Triton closes a channel after three pings within 5 minutes, even while a request is in
     progress.
     """

@@ -107,7 +107,7 @@ class Ledger:
 
     last: GpuUsage | None = None
     total: Spent = Spent()
-    """GPU time since this process started counting."""
+    """GPU time counted since this process started."""
     hours: tuple[tuple[int, Spent], ...] = ()
     """GPU time in each of the last 24 hours, oldest first, as (hour number since the epoch, GPU time)."""
 

@@ -65,7 +65,7 @@ class ValidatedReport:
 
 
 def validate(report: AgentReport) -> ValidatedReport:
-    """Validate a report, and replace its implausible values by None.
+    """Validate a report, and replace its implausible values with None.
 
     Raises:
         ReportError: the report is malformed, for example a name, a time or a state is invalid.

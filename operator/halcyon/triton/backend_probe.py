@@ -149,7 +149,7 @@ def _inputs(config: Mapping[str, Any]) -> list[tuple[str, str, list[int]]]:
 
 
 class BackendProbes:
-    """Examinations of those of a model's pods whose backends may be dead.
+    """Examinations of a model's pods with possibly dead backends.
 
     At most one examination at a time runs for each pod.
     """

@@ -51,7 +51,7 @@ class BalancerDrain:
         return until
 
     async def finish(self, delay_s: float, until: float) -> None:
-        """Wait until HAProxy may stop: for `delay_s`, or longer while requests are held, but at most until `until`.
+        """Wait until HAProxy may stop: for `delay_s`, or longer while requests are held, but no later than `until`.
 
         A stopping HAProxy receives no new servers, so held requests would fail.
         """

@@ -117,8 +117,8 @@ class Latency:
 def response_rules(out: Writer, slot: str, protocol: Protocol) -> None:
     """Add the rules that count the latencies, the failures and the 503s of a slot's inference requests.
 
-    They must be the last `http-response` rules of its back end. Responses of the server `held` (`queueing`) are counted
-    in the back end to which the held request goes next instead.
+    They must be the last `http-response` rules of its back end. Responses of the server `held` (`queueing`) are not
+    counted here but in the back end to which the request goes next.
     """
     out.add("acl moved srv_name held")
     # A request that only reads may have moved, too, if it was queued.

@@ -3,9 +3,9 @@
 A value in the stick table selects its pod, even while this pod drains. For any other value, a hash chooses the pod. A
 request without the header goes to the next pod.
 
-The hash depends on the pods' addresses only, so all balancers choose the same pod for a value. They can differ only for a value that
-one balancer has in its table and another does not, if pods were added or removed since. The table is lost when the process ends, so
-after a reload the hash decides.
+The hash depends on the pods' addresses only, so all balancers choose the same pod for a value. They can differ only
+after pods were added or removed, for a value that only one of them has in its table. The table is lost when the process
+ends, so after a reload the hash decides.
 
 If the table of a slot has the value, the request goes to that slot. Otherwise the hash also chooses the slot, so a canary receives
 its share of the values, not of the requests.

@@ -1,7 +1,7 @@
 """Endpoints from EndpointSlices, updated with the operator's newer notices about pods. Pure.
 
-A notice says that a pod is ready, unready or leaving. It takes precedence over the slices until they agree, for at most
-`MAX_HELD_S`.
+A notice reports that a pod is ready, unready or leaving. It takes precedence over the slices until they agree, for at
+most `MAX_HELD_S`.
 
 If a notice is wrong or lost, the slices still give the correct state later. If there are two notices about one pod, the
 later one applies.

@@ -51,7 +51,8 @@ REJECTED_OVER_S: Final = 4.0
 """Time over which the share of rejected requests is averaged, in seconds."""
 LASTS_FROM: Final = 0.12
 """Minimum share of rejected requests at which an overload counts as lasting, so that fewer requests are sent to pods.
-Bursts stay below it: at 70 % of the capacity and a variation of 3, 5 % were rejected in a measurement."""
+Bursts stay below it: 5 % were rejected in a measurement at 70 % of the capacity, with a coefficient of variation of
+3."""
 ENDS_BELOW: Final = 0.03
 LATE_WORK: Final = 4.0
 """Maximum number of late requests that may wait in all balancers, as a multiple of the requests that the pods answer

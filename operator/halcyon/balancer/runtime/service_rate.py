@@ -6,8 +6,8 @@ it stays valid when the number of servers changes. It expires `MAX_AGE_S` after 
 because an outdated rate would reject requests that could be served now. A new rate is measured as soon as requests are
 queued again.
 
-After a server is added, nothing is measured until its first responses are due. The responses would be divided by too
-many servers, and the rate per server would be too low.
+After a server is added, nothing is measured until its first responses are due. Until then, the responses would be
+divided by too many servers, and the rate per server would be too low.
 """
 
 # requests are queued in two successive samples | number of servers             | the responses in between measure

@@ -27,8 +27,8 @@ MAX_RETRIES = 4
 RETRY_WAIT_S = 1.0
 """Time before the first retry, in seconds. It doubles with each further retry."""
 MAX_WAIT_S = 300.0
-"""Maximum time before a retry, in seconds, if the registry requests a longer one than usual. Hugging Face counts
-requests in windows of five minutes."""
+"""Maximum wait before a retry that the registry can request, in seconds. Hugging Face counts requests in windows of
+five minutes."""
 _MAX_DOCUMENT_BYTES = 64 * 1024 * 1024
 _MAX_SHOWN = 400
 _TRANSIENT = frozenset({408, 429, 500, 502, 503, 504})

@@ -7,9 +7,9 @@ evidence. They delay a rollback by seconds, but never prevent one.
 - Batches and bursts: several requests count as one trial. The number of requests per trial follows from the batches,
   the spread between windows, and how much of a deviation carries over to the next window.
 - One stall: a window counts for at most a third (for latency, an eighth) of the evidence that a rollback needs.
-- A queue that ends: a window in which the canary's median latency falls adds no evidence against the canary.
+- A draining queue: a window in which the canary's median latency falls adds no evidence against the canary.
 - Cold pods: latencies count from `SETTLE_S` after the newest pod's first answer. Very late responses count from
-  `FIRST_S` after the first answer if their execution takes longer as well.
+  `FIRST_S` after the first answer if their execution takes longer, too.
 """
 
 from __future__ import annotations

@@ -67,8 +67,8 @@ _UNREPORTED_S = 10.0
 the interval at which agents read batch times. If answers were used earlier, requests waiting for the next batch would
 make a pod look full."""
 _RELAX_S = 600.0
-"""Time constant, in seconds, at which the stored shortest time of a request in a pod grows unless a request takes less.
-It grows because requests may have become longer."""
+"""Time constant, in seconds, with which the stored shortest time of a request in a pod grows unless a request takes
+less. It grows because requests may have become longer."""
 _GPU_FULL = 95.0
 """Minimum GPU utilisation, in percent per ready pod, at which a GPU counts as full."""
 _ENGINE_FULL = 0.95
@@ -80,8 +80,8 @@ _PROVISIONAL = 10.0
 MEASURED = "Bench"
 """Value of `found_by` if the capacity was measured by `halcyon bench`."""
 _ROUNDS = 2.0
-"""Time for which requests must have waited in balancers, in addition to the window in which answers are counted, before
-the planner tests whether pods share a limit. It is a multiple of the time in a pod, so that new pods have filled up. It
+"""Time for which requests must have waited in balancers before the planner tests whether pods share a limit, as a
+multiple of the time in a pod. New pods fill up in this time. The window in which answers are counted comes on top. It
 applies only while batch times are used."""
 
 

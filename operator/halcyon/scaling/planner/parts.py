@@ -257,7 +257,7 @@ def certain_need(at: Situation, parts: Sequence[PlanPart]) -> int:
 
 
 def need_beyond_noise(at: Situation, need: int) -> int:
-    """Return the replicas needed if the rate and its dispersion may be underestimated by chance.
+    """Return the replicas needed, allowing for chance underestimates of the rate and its dispersion.
 
     Existing replicas are kept if they would be needed for a rate and a dispersion that are `_BAND_SIGMAS` standard
     errors higher. The result is thus above `need` only up to the present replicas. A scale-down begins only at a load

@@ -353,7 +353,7 @@ def _update_memory(  # noqa: PLR0917  # one call, and each by its type
 
 
 def _postpone_idleness(now: float, reading: Reading, arrivals: ArrivalRate) -> ArrivalRate:
-    """Return the arrivals; if requests are in progress or queued, the last request is dated to the reading's time.
+    """Return the arrivals with the last request set to the reading's time if any are in progress or queued.
 
     A model with such requests is not idle. The function is called even if the reading is implausible, because no signal
     changes during one long request.

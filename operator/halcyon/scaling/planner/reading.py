@@ -65,7 +65,7 @@ class Reading:
     queued: float | None = None
     """Number of requests queued in the balancers alone; None if unknown."""
     engine_used: float | None = None
-    """Share of its engine's request capacity that the least used ready pod uses, from 0 to 1; None unless every ready
+    """Used share, from 0 to 1, of the engine's request capacity in the least used ready pod; None unless every ready
     pod reports its share."""
 
 

@@ -48,7 +48,7 @@ class IdleTimeout:
         return max(idle_after_s, self.patience_s)
 
     def started(self, now: float, count: int) -> IdleTimeout:
-        """Return the timeout after another component than the planner decided to start `count` replicas from zero.
+        """Return the timeout after a component other than the planner decided to start `count` replicas from zero.
 
         The planner's next decision then finds replicas, and would not see that they were started.
         """

@@ -23,9 +23,9 @@ class Drain:
     """Numbers of pods needed to clear the backlog."""
 
     keep: int
-    """Number of existing pods that are needed for the backlog."""
+    """Number of existing pods that are needed to clear the backlog."""
     new: int
-    """Number of pods to add for the backlog."""
+    """Number of pods to add to clear the backlog."""
     quickest: int
     """Number of pods to add to clear the backlog within the allowed time, regardless of their cost."""
     left: float

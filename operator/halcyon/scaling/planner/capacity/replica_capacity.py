@@ -85,7 +85,7 @@ class Capacity:
 
     @property
     def is_outweighed(self) -> bool:
-        """Return whether enough batches have been executed that times from `halcyon bench` have no weight."""
+        """Return whether traffic outweighs the batch times from `halcyon bench`, so that they have no weight."""
         # A memory of an older version contains the weight of the batches, but not their number.
         return max(self.batches, self.weight - _OLD_REVISION) >= _OUTWEIGHED
 

@@ -49,9 +49,9 @@ _OPENING_S = (1.0, 3.0)
 """Times in seconds after the first request: the first number of `_OPENING_SIGMAS` applies until the first time, the
 last number from the second time on. Between them, the number falls linearly."""
 _OPENING_FEW = 4.0
-"""Number of requests up to which the first number of `_OPENING_SIGMAS` applies at any time. With more requests, at
-least the amount for this number of requests is subtracted. Without this minimum, a model with few requests of 5 s each
-would use 20 % more GPU time in five minutes."""
+"""Number of requests up to which the first number of `_OPENING_SIGMAS` always applies. With more requests, at least as
+much is subtracted as with this many. Otherwise a model with few requests of 5 s each would use 20 % more GPU time in
+five minutes."""
 _LIKELY = 1.65
 """Number of standard errors by which the load must exceed a forecast for the forecast to count as too low (95 %
 confidence). This low number is enough, because one comparison changes the learnt values only slightly."""
@@ -60,7 +60,7 @@ _FINE_S = _LONG_S + 10.0
 window, so that a lost report does not shorten that window."""
 _COARSE_S = 900.0
 """Maximum age, in seconds, of the samples that are stored at long intervals (coarse samples). The trend needs samples
-over four times the start time of a pod. This age is enough for the slowest usual pod."""
+over four times the start time of a pod. This age is enough even for pods that start slowly."""
 _COARSE_INTERVAL_S = 5.0
 """Interval of coarse samples, in seconds. The first sample after each whole multiple of the interval is kept. Agents
 report at least this often. Multiples of the clock are used, not times since the previous sample, because two models

@@ -1,9 +1,9 @@
 """Recurring spikes of the arrival rate: their onsets, heights and lengths, and the time of the next spike.
 
 The rate is sampled every 1 to 10 s and compared with a baseline, which is its slow average. A spike begins when the
-rate exceeds twice the baseline, and by more than random fluctuation explains. The fluctuation is that of Poisson
-arrivals, or the usual one if the load is burstier. The spike ends when the rate has been below half the spike's height
-for a while.
+rate exceeds twice the baseline, and the rise is too large to be random. Random fluctuation is that of Poisson arrivals,
+or the usual one if the load is burstier. The spike ends when the rate has been below half the spike's height for a
+while.
 
 A bet is a prediction of the onset of the next spike, made when a spike ends (`spike_prediction`). A bet is wrong if the
 predicted time passes without an onset, or if an onset comes long before that time. If there are no samples at the
