@@ -44,8 +44,8 @@ def http_route(subject: Subject, spec: Spec, gateway: Gateway, shares: Shares, *
     exact += [below + end for end in (*open_endpoints.HTTP_MODEL_READS, *open_endpoints.HTTP_MODEL_CALLS)]
     exact.remove(stream := below + open_endpoints.HTTP_STREAM)
     paths = [{"type": "Exact", "value": path} for path in exact]
-    # Paths below a version can only be matched by a regular expression, which few Gateways support. All that the prefix adds in Triton are
-    # the trace settings of a version, and each server closes its trace API (`server`).
+    # Paths below a version can only be matched by a regular expression, which few Gateways support. In Triton, the
+    # prefix adds only the trace settings of a version, and each server closes its trace API (`server`).
     paths.append({"type": "PathPrefix", "value": f"{below}/versions"})
     # The timeout of a route includes the whole response, so it would end a stream that lasts longer.
     timeouts = ((paths, _duration(_longest_ms(spec))), ([{"type": "Exact", "value": stream}], _duration(0)))

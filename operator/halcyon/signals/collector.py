@@ -291,7 +291,7 @@ class Collector:
             self.reports.labels(result).inc()
             if now - reviewed_at >= REVIEW_INTERVAL_S:
                 reviewed_at = now
-                # A stream keeps no copy of its token of a KiB beside that in the headers of its request.
+                # The request's headers contain the token, about 1 KiB, so the stream keeps no second copy of it.
                 self._run(self._review_again(stream, bearer_token(request.headers), sender))
 
     def _take(self, text: object, sender: Sender, now: float) -> Generator[None, None, str]:

@@ -53,7 +53,7 @@ class PlanWatch:
 
         def take(texts: Mapping[str, str | None]) -> None:
             text = texts.get(self._settings.plan)
-            # A ConfigMap that is gone changes nothing: the last accepted plan stays in force.
+            # If the ConfigMap is deleted, the last accepted plan stays in force.
             if text is not None:
                 self._take(text, keep=True)
 

@@ -276,7 +276,7 @@ def own_room(
     if is_long:
         inside = [load.inflight for load in loads]
         left = round(room) - sum(inside)
-        # Requests in pods stay where they are. Only the rows that all of them leave are divided.
+        # Requests in pods stay where they are. Only the rows that all of them leave free are divided.
         return max(inside[mine] + (_parts(left, lower, turn)[mine] if left > 0 else left), 0), most
     users = [load.users_rps for load in loads]
     part = min(users_rows / room, 0.5) if room > 0 and any(users) else 0.0

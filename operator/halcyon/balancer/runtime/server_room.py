@@ -44,7 +44,7 @@ def fill_order(loads: BackendLoads, limits: Mapping[ServerKey, tuple[int, int]])
     for key, queued in by_server.items():
         for protocol, count in enumerate(queued):
             anywhere[key.slot][protocol] -= count
-    # HAProxy sends nothing to a server that is down. With its limits, no other server would get what waits.
+    # HAProxy sends nothing to a server that is down. If its limits were set, no other server would get the waiting requests.
     inflight = {
         key: list(loads.servers[key].inflight) for key in limits if key in loads.servers and key not in loads.down
     }

@@ -14,7 +14,7 @@ divided by too many servers, and the rate per server would be too low.
 # yes                                           | the same                      | the capacity of the servers
 # yes                                           | changed in between            | nothing: it is unknown when it changed
 # yes                                           | grew less than a response ago | nothing: new servers have not responded yet
-# no                                            | any                           | the demand, which says nothing about the capacity
+# no                                            | any                           | only the demand, not the capacity
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ called shares here, are proportional to the demand. A share grows only by the am
 # no balancer has any     | an equal share of the bound
 # some have               | those: a share in proportion to their demand; the others: 1
 # a share grows           | only into what the others have released, so the limits in force never add up to more than the bound
-# a share is below 1      | 1, because HAProxy takes 0 as unlimited; each balancer and protocol may so exceed the bound by one request
+# a share is below 1      | 1, because HAProxy takes 0 as unlimited; each balancer and protocol may thus exceed the bound by one request
 
 from __future__ import annotations
 

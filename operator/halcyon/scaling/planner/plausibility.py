@@ -59,7 +59,7 @@ def implausibility(
         return f"`waiting` is {waiting:.3g}, which is implausible (limit {limit:.3g})"
     span = reading.at - still.since
     grown = (reading.arrived or 0.0) - (still.arrived if still.arrived is not None else reading.arrived or 0.0)
-    # After a silence of minutes, the growth is that of minutes. It is compared with the time, or it would never be plausible.
+    # After minutes without a change, the growth covers minutes, so the limit is multiplied by this time.
     limit *= max(span / 60, 1.0)
     if grown > limit:
         return f"`arrived` grew by {grown:.3g} within {span:.0f} s, which is implausible (limit {limit:.3g})"
