@@ -1,6 +1,6 @@
 """Enforcement of the site's list of allowed backends in the pod, before Triton reads the model.
 
-The check runs in the pod, because only there is the model's own config.pbtxt available. Triton loads a backend from a
+The check runs in the pod, because the model's own config.pbtxt is available only there. Triton loads a backend from a
 library with the backend's name, and searches the model's folder first. A model must therefore not contain a backend
 library, or settings that load other code.
 

@@ -1,8 +1,8 @@
 """Download of a model from an object store or a web server into an empty folder.
 
-obstore (Python bindings of the Rust crate object_store) implements the protocols, and all connections go through `egress_proxy`. The
-files in a bucket are read in parts, several at a time. Each part is requested with the ETag from the listing, so that a file never
-consists of two versions. An archive is extracted while it is downloaded.
+obstore (Python bindings of the Rust crate object_store) implements the protocols, and all connections go through
+`egress_proxy`. The files in a bucket are read in parts, several at a time. Each part is requested with the ETag from
+the listing, so that a file never mixes two versions. An archive is extracted while it is downloaded.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ TOKEN = "HF_TOKEN"  # noqa: S105  # the name of a key
 
 
 class HuggingFaceModel:
-    """Model in a repository of the hub."""
+    """Model in a repository of the Hugging Face Hub."""
 
     def __init__(self, url: str) -> None:
         """Parse a URI of the form `hf://OWNER/REPO@COMMIT/FOLDER`."""

@@ -17,7 +17,7 @@ _ARTIFACTS = "/api/2.0/mlflow-artifacts/artifacts"
 
 
 class MlflowModel:
-    """Version of a registered model."""
+    """Version of a model that is registered in MLflow."""
 
     def __init__(self, url: str) -> None:
         """Parse a URI of the form `mlflow://MODEL/VERSION/FOLDER`."""
