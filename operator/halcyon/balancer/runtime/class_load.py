@@ -25,7 +25,7 @@ _IN_PROGRESS = re.compile(r" conn_cur=([0-9]+)")
 
 @dataclass(frozen=True)
 class ClassLoad:
-    """Requests of users and of batch inference in one HAProxy process."""
+    """Numbers of requests of users and of batch inference in one HAProxy process."""
 
     users: int
     """Counter of the inference requests of users, modulo 2^32."""

@@ -227,7 +227,7 @@ class Concurrency:
 
     @property
     def has_late(self) -> bool:
-        """Whether late requests, which wait behind all others, wait in any balancer."""
+        """Whether any balancer has late requests, which wait behind all others."""
         return self.own.late > 0 or any(load.late for load in self.others)
 
     def elsewhere(self, balancers: int) -> Elsewhere | None:

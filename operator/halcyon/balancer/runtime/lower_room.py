@@ -162,7 +162,7 @@ class NextBatch:
     rows: float
     """Number of rows to send if no user of this balancer has sent a row for the next batch yet."""
     less: float
-    """Number by which each row of such a user reduces `rows`."""
+    """Number by which each row that this balancer's users have sent for the next batch reduces `rows`."""
 
     def due_s(self, executing: int) -> float:
         """Return how many seconds after the start of a batch rows are sent for the next one.

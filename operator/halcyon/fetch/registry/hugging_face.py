@@ -16,7 +16,7 @@ from halcyon.fetch.registry.files import Checksum, RegistryFile
 
 SERVER = "https://huggingface.co"
 DOMAINS = (".huggingface.co", ".hf.co")
-"""Domains of the hosts to which the hub redirects for the content of files."""
+"""Domains of the hosts to which the Hugging Face Hub redirects for the content of files."""
 TOKEN = "HF_TOKEN"  # noqa: S105  # the name of a key
 """Key of the access token in the credentials Secret."""
 

@@ -31,7 +31,7 @@ class Serving(NamedTuple):
 
     @classmethod
     def of(cls, spec: Spec) -> Serving:
-        """Return the batch size and the instances of the pods of a spec."""
+        """Return the batch size and the instances of pods with this spec."""
         max_batch = spec.batching.max_batch_size if spec.batching else None
         return cls(max_batch, (spec.runtime.instances_per_gpu or 1) * max(spec.runtime.gpus, 1))
 
