@@ -28,7 +28,7 @@ EXIT_MARGIN_S = 10
 """Time from the end of Triton's own exit timeout until the kubelet's SIGKILL, in seconds."""
 
 _FETCH_MEMORY = "256Mi"
-"""Memory limit of the fetcher, if the pod's QoS class isn't Guaranteed."""
+"""Memory limit of the fetcher. In a pod with the QoS class Guaranteed, the limit may be higher."""
 _CLOSED = "shared-memory,trace,logging"
 _REPOSITORY, _SOURCE = "/models", "/halcyon/source"
 _OVERLAY, _HOME = "/halcyon/overlay", "/halcyon/home"
@@ -156,8 +156,8 @@ def _fetch_resources(spec: Spec, site: Site) -> Object:
     """Return the resources of the fetcher, chosen so that the pod can have the QoS class Guaranteed.
 
     A pod is Guaranteed if requests equal limits in each container, init containers included. Only such pods get
-    exclusive cores (static CPU manager) near their GPU (topology manager). The fetcher then gets the same resources as
-    Triton, which cost nothing, because it ends before Triton starts.
+    exclusive cores (static CPU manager) near their GPU (topology manager). The fetcher then gets Triton's CPU and at
+    least its memory, which costs nothing, because it ends before Triton starts.
     """
     specified = spec.runtime.resources
     limits, requests = specified.limits or ResourceList(), specified.requests or ResourceList()

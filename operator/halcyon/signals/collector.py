@@ -79,7 +79,7 @@ MAX_WAITING = 256
 of 5 s, and none would succeed."""
 RETRY_AFTER_S = 2
 LARGE_BYTES = 8 * 1024
-"""Size, in bytes, above which reports are processed one at a time. A report on 30 pods is smaller."""
+"""Size, in bytes, above which reports take turns, one slice at a time. A report on 30 pods is smaller."""
 SLICE_S = 0.002
 """CPU time, in seconds, after which the processing of a report pauses so that other tasks can run."""
 CPU_SHARE, CPU_SHARE_PER_POD, MAX_CPU_SHARE = 0.02, 0.0002, 0.2

@@ -58,7 +58,7 @@ def listen(settings: AgentSettings) -> Listen:
 
 
 def files(settings: AgentSettings) -> MountedSecrets | None:
-    """Return the names of the mounted Secrets in `front`; None if it names none."""
+    """Return the files for HAProxy from the Secrets in `front`; None if `front` names none."""
     if settings.front is None:
         return None
     return MountedSecrets(settings.front, mounted=settings.secrets, config=settings.config)

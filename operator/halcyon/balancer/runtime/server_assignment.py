@@ -3,9 +3,9 @@
 A server is free, ready, draining or closing. Each state follows from the state of the server's pod, and corresponds to
 an admin state in HAProxy.
 
-The change to `maint` closes the connections to the pod that are idle at that moment; no other change closes any. A
-server is therefore set to `maint` after its last session, so that no connection delays the exit of Triton. A server is
-assigned to another pod only after it has been free, so it never has sessions of two pods.
+Only the change to `maint` closes idle connections to the pod: those that are idle at that moment. A server is therefore
+set to `maint` after its last session, so that no connection delays the exit of Triton. A server is assigned to another
+pod only after it has been free, so it never has sessions of two pods.
 """
 
 # server    | its pod is                         | HAProxy's admin state | leaves this state
