@@ -1,7 +1,8 @@
 """Extraction of a model's tar archive while it is downloaded.
 
-Only files, folders, and links between them are extracted, only into the target folder, and only up to the size limit. Links are created
-after all files, so that no file is written through one, and a link that leads out of the folder is rejected.
+Only files, folders, and links between them are extracted, only into the target folder, and only up to the size limit.
+Links are created after all files, so that no file is written through a link. A link that leads out of the folder is
+rejected.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from halcyon.fetch.errors import SourceError
 from halcyon.fetch.registry.files import MAX_FILES
 
 EXECUTABLE, PLAIN = 0o755, 0o644
-"""Modes of extracted files. From the mode in the archive, only the execute bit is kept, so that Triton can read all files."""
+"""Modes of extracted files. Only the execute bit is taken from the archive, so that Triton can read all files."""
 _COPY_BYTES = 1024 * 1024
 
 
@@ -82,8 +83,8 @@ def unpack(stream: io.RawIOBase | io.BytesIO, folder: Path, *, limit_bytes: int)
 def _decompressed(stream: io.RawIOBase | io.BytesIO) -> IO[bytes]:
     """Return the content of a stream, decompressed if it is compressed.
 
-    tarfile's own decompression ends after the first of several compressed streams, which some tools write (pbzip2, bgzip,
-    tools for images), and compares no checksum.
+    Some tools (pbzip2, bgzip, tools for images) write several compressed streams in a row. tarfile's own decompression
+    ends after the first, and verifies no checksum.
     """
     source = io.BufferedReader(stream, _COPY_BYTES)
     begin = source.peek(6)
@@ -99,7 +100,7 @@ def _decompressed(stream: io.RawIOBase | io.BytesIO) -> IO[bytes]:
 def _link(folder: Path, links: dict[Path, tarfile.TarInfo]) -> None:
     """Create the links of an archive.
 
-    A hard link becomes a symbolic one, so that a chain of links needs no order.
+    A hard link becomes a symbolic link, so that links to links can be created in any order.
 
     Raises:
         SourceError: a link leads out of the folder, or to nothing.
@@ -130,7 +131,7 @@ def _bad_link(member: tarfile.TarInfo) -> SourceError:
 
 
 def _folder(folder: Path, name: str) -> None:
-    """Create a folder of the archive. Empty folders are created, too, because the version folder of an ensemble can be empty."""
+    """Create a folder of the archive, even if it is empty, as the version folder of an ensemble may be."""
     if name.strip("./"):
         with placement_errors(name):
             (folder / inside(name)).mkdir(parents=True, exist_ok=True)
@@ -192,7 +193,7 @@ class TargetFolder:
         check_size(size_bytes, self._limit_bytes)
 
     def create_file(self, name: str) -> Path:
-        """Create an empty file and its folders; return its path.
+        """Create an empty file and its parent folders, and return its path.
 
         Raises:
             SourceError: the name leads out of the folder, is too long, or is that of a folder.

@@ -1,9 +1,8 @@
-"""Detection of Python models that Triton can load without completing their configuration.
+"""Detection of Python models whose configuration Triton need not complete.
 
-Triton starts the process of a Python model first to call its function `auto_complete_config`, stops it, and starts it
-again to serve. All imports of model.py therefore run twice (checked with Triton 2.51). If config.pbtxt is complete and
-the model does not have this function, the first start can be skipped. If this cannot be decided, the first start is not
-skipped.
+Triton first starts the process of a Python model to call its function `auto_complete_config`, stops it, and starts it
+again to serve. So all imports of model.py run twice (checked with Triton 2.51). The first start can be skipped if
+config.pbtxt is complete and the model does not have this function. In case of doubt, it is not skipped.
 """
 
 from __future__ import annotations
@@ -19,13 +18,14 @@ from halcyon.model_config.merge import backend_of
 
 _CLASS, _FUNCTION, _FILE = "TritonPythonModel", "auto_complete_config", "model.py"
 _MAX_BYTES = 256 * 1024
-"""Maximum size of a model.py that is analysed. A larger file is treated as one for which no decision is possible."""
+"""Maximum size in bytes of a model.py that is analysed. A larger file counts as a case of doubt."""
 
 
 def are_complete(models: Iterable[tuple[bytes | None, ModelFolder]]) -> bool:
-    """Return True if Triton would add nothing to the configurations of these models, and one of them is a Python model.
+    """Return True if Triton would add nothing to these models' configurations, and at least one is a Python model.
 
-    Each model is (content of its config.pbtxt, its folder). An ensemble is complete, because Triton never adds to it.
+    Each model is (content of its config.pbtxt, its folder). An ensemble always counts as complete, because Triton adds
+    nothing to it.
     """
     others = [
         (content, folder) for content, folder in models if content is None or not ensemble.describes_ensemble(content)
@@ -74,7 +74,7 @@ def _may_add(program: str) -> bool:
 
 
 def _binds(node: ast.stmt) -> bool:
-    """Return True if a statement outside the class, at any depth, may rebind the name of the class or modify the class."""
+    """Return True if a statement outside the class, at any depth, may rebind the class's name or modify the class."""
     for part in ast.walk(node):
         if isinstance(part, ast.alias) and (part.asname or part.name) in {_CLASS, "*"}:
             return True

@@ -1,11 +1,11 @@
 """Enforcement of the site's list of allowed backends in the pod, before Triton reads the model.
 
-The model's own config.pbtxt is available only in the pod. Triton loads a backend from a library with the backend's
-name, and searches the model's folder first. Therefore a model must not contain a backend library, or settings that load
-other code.
+The check runs in the pod, because the model's own config.pbtxt is available only there. Triton loads a backend from a
+library with the backend's name, and searches the model's folder first. A model must therefore not contain a backend
+library, or settings that load other code.
 
-This is not a sandbox: an allowed backend can execute code from the model, and a volume to which others can write may change after the
-check.
+This is not a sandbox: an allowed backend can execute code from the model, and a volume that others can write to may
+change after the check.
 """
 
 from __future__ import annotations
@@ -54,7 +54,10 @@ def check(content: bytes, folder: ModelFolder, allowed: frozenset[str]) -> None:
 
 
 def _libraries(folder: ModelFolder) -> Iterator[str]:
-    """Yield the names of backend libraries in the model's folder and its version folders, which Triton would prefer to its own."""
+    """Yield the names of backend libraries in the model's folder and its version folders.
+
+    Triton would prefer them to its own libraries.
+    """
     places = [(folder.path, "")] + [
         (folder.path / str(version), f"{version}/") for version in folder.versions if version != folder.added_version
     ]

@@ -1,8 +1,8 @@
 """Download of a model from an object store or a web server into an empty folder.
 
-obstore (Python bindings of the Rust crate object_store) implements the protocols, and all connections go through `egress_proxy`. The
-files in a bucket are read in parts, several at a time. Each part is requested with the ETag from the listing, so that a file never
-consists of two versions. An archive is extracted while it is downloaded.
+obstore (Python bindings of the Rust crate object_store) implements the protocols, and all connections go through
+`egress_proxy`. The files in a bucket are read in parts, several at a time. Each part is requested with the ETag from
+the listing, so that a file never mixes two versions. An archive is extracted while it is downloaded.
 """
 
 from __future__ import annotations
@@ -38,12 +38,13 @@ from halcyon.fetch.registry.files import LOCAL, MAX_FILES, mark_program
 from halcyon.fetch.stores import BucketStore
 
 _MAX_CONCURRENT_PARTS = 8
-"""Maximum number of parts that are read concurrently. Together with their size it limits the memory; the container has 256 MiB."""
+"""Maximum number of parts that are read concurrently. Together with the size of a part, it limits the memory; the
+container has 256 MiB."""
 _PART_BYTES = 8 * 1024 * 1024
 _CREDENTIALS = (*stores.SECRET_KEYS, hugging_face.TOKEN, "authorization", "ca.crt")
 _FORBIDDEN = ("403 Forbidden", "401 Unauthorized")
 _MAX_SHOWN = 400
-"""Maximum number of characters of obstore's message that an error quotes."""
+"""Maximum number of characters that an error quotes from obstore's message."""
 
 
 @dataclass(frozen=True)
@@ -54,18 +55,18 @@ class Remote:
     endpoint: str | None = None
     region: str | None = None
     sha256: str | None = None
-    """Expected SHA-256 of an archive; None if the digest is not checked."""
+    """Expected SHA-256 of an archive; None to skip the check."""
     limit_bytes: int = 20 * 2**30
     """Maximum number of bytes that the download may write."""
     credentials: Path | None = None
     """Folder with a file for each key of the credentials Secret; None if there is no Secret."""
     identity: StoreIdentity | None = None
-    """Identity for which the service account's token is exchanged. If it is None, the keys of the Secret are used, if
-    there are any."""
+    """Identity for which the service account's token is exchanged; None to use the keys of the Secret, if there are
+    any."""
     token: Path | None = None
-    """File with the token of the pod's service account. It is set if and only if `identity` is set."""
+    """File with the token of the pod's service account. It is set only together with `identity`."""
     private: bool = False
-    """Whether the server may be in a private network, because the site policy lists it."""
+    """Whether the server may be in a private network, because it is listed in the site policy."""
     site_proxy: SiteProxy | None = None
     """HTTP proxy of the site; None if pods connect directly."""
     site_ca: Path | None = None
@@ -73,7 +74,7 @@ class Remote:
 
     @property
     def server(self) -> str:
-        """URL of the server to which the download connects."""
+        """URL of the server from which the model is downloaded."""
         if self.url.startswith("hf://"):
             return self.endpoint or hugging_face.SERVER
         if not self.is_bucket:
@@ -83,7 +84,7 @@ class Remote:
 
     @property
     def is_bucket(self) -> bool:
-        """Whether the model is a folder of a bucket, not an archive."""
+        """Whether the model is a folder in a bucket instead of an archive."""
         return not self.url.startswith(("http://", "https://"))
 
     @property
@@ -98,9 +99,9 @@ def download(
     report_progress: ReportProgress,
     allows: Callable[[Address], bool] | None = None,
 ) -> int:
-    """Download a model into a folder, and return the number of bytes that were written.
+    """Download a model into a folder, and return the number of bytes written.
 
-    The results of an earlier attempt are deleted first.
+    Files of an earlier attempt are deleted first.
 
     Args:
         remote: model to download.
@@ -169,14 +170,14 @@ def _empty(folder: Path) -> None:
 
 
 def secret_values(folder: Path | None) -> dict[str, str]:
-    """Return the values of the known keys of the Secret that is mounted at a folder; empty if the folder is None."""
+    """Return the values of the known keys of the Secret that is mounted at `folder`; empty if it is None."""
     if folder is None:
         return {}
     return {name: (folder / name).read_text().strip() for name in _CREDENTIALS if (folder / name).is_file()}
 
 
 def client_options(remote: Remote, secrets: Mapping[str, str], proxy: str) -> dict[str, Any]:
-    """Return the proxy, timeouts and certificates for a client of a store, as options of the library."""
+    """Return the proxy, timeouts and certificates for a client of a store, as options of obstore."""
     options: dict[str, Any] = {
         "proxy_url": proxy,
         "allow_http": remote.server.startswith("http://"),
@@ -196,7 +197,7 @@ _RETRIES: dict[str, Any] = {"max_retries": 4, "retry_timeout": timedelta(minutes
 @dataclass(frozen=True)
 class _Part:
     path: str
-    """Path of the model's object in the bucket."""
+    """Path of the part's object in the bucket."""
     file: Path
     begin: int
     end: int
@@ -221,7 +222,7 @@ def _bucket(store: BucketStore, remote: Remote, folder: Path, report_progress: R
 
 
 def _create_files(store: BucketStore, prefix: str, remote: Remote, folder: Path) -> tuple[list[_Part], int]:
-    """Create the files with their full size but without content; return the parts to download, and the total size."""
+    """Create the files in full size but without content. Return the parts to download, and the total size in bytes."""
     listing = contents(_list_objects(store, prefix, remote), remote.url.rstrip("/"))
     marked = _find_folders(store, prefix, listing.unclear)
     files = [*listing.files, *(entry for entry in listing.unclear if entry.path not in marked)]
@@ -250,7 +251,7 @@ def _create_files(store: BucketStore, prefix: str, remote: Remote, folder: Path)
 def _list_objects(store: BucketStore, prefix: str, remote: Remote) -> Iterator[ListedObject]:
     """Yield the objects in the model's folder.
 
-    The object that has the name of the folder itself is omitted; some tools create it.
+    An object with the name of the folder itself, which some tools create, is omitted.
     """
     total = count = 0
     for entry in (meta for chunk in obstore.list(store, prefix=prefix or None) for meta in chunk):
@@ -269,7 +270,8 @@ def _list_objects(store: BucketStore, prefix: str, remote: Remote) -> Iterator[L
 def _find_folders(store: BucketStore, prefix: str, unclear: Collection[ListedObject]) -> set[str]:
     """Return the paths of the objects in `unclear` that are folders.
 
-    In a listing of a single level, the store returns keys that end in a slash as folders. This takes one request per parent folder.
+    In a listing of a single level, the store returns keys that end in a slash as folders. One request is needed for
+    each parent folder.
     """
 
     def folders(path: str) -> list[str]:
@@ -327,7 +329,7 @@ def _archive(
 
 
 class _Stream(io.RawIOBase):
-    """Downloaded archive as a file object, which computes the digest while it is read."""
+    """File object for a downloaded archive that computes the digest while it is read."""
 
     def __init__(self, chunks: Any, reports: ProgressReports) -> None:
         self._chunks: Iterator[Any] = iter(chunks)
@@ -339,7 +341,7 @@ class _Stream(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill a part of the buffer, and return its size in bytes; 0 at the end of the archive."""
+        """Read data into the buffer, and return the number of bytes read; 0 at the end of the archive."""
         if not self._buffer:
             self._buffer = memoryview(self._next())
         piece = self._buffer[: len(buffer)]
@@ -355,7 +357,7 @@ class _Stream(io.RawIOBase):
         return chunk
 
     def digest(self) -> str:
-        """Return the SHA-256 of the whole archive in hexadecimal; this first reads the remaining bytes."""
+        """Read the rest of the archive, and return its SHA-256 in hexadecimal."""
         while self._next():
             pass
         return self._hash.hexdigest()

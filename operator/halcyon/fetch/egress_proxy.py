@@ -1,12 +1,12 @@
-"""Proxy on the loopback interface through which a download connects, and which connects only to the servers of the model's source.
+"""Loopback proxy for a model's download, which connects only to the servers of the model's source.
 
 It never connects to this machine, to link-local addresses, or to metadata services of a cloud or a node.
 `sitePolicy.models` lists the private networks that the site allows.
 
 The author of a ModelDeployment chooses the server to which a pod connects. Its name can resolve to any address, the
 address can change at any time, and the server can redirect. Checking the name or its address before the download is
-therefore not enough. The proxy connects to exactly the address that it has checked. For TLS it tunnels the bytes
-(CONNECT, RFC 9110 section 9.3.6), and the client verifies the certificate. If the site has an HTTP proxy for its
+therefore not enough. Instead, the proxy connects to exactly the address that it has checked. For TLS it tunnels the
+bytes (CONNECT, RFC 9110 section 9.3.6), and the client verifies the certificate. If the site has an HTTP proxy for its
 egress, this proxy connects to the site's proxy, which resolves the name. Names that this machine can't resolve are then
 not checked.
 """
@@ -31,8 +31,8 @@ _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _MAX_HEAD_BYTES = 64 * 1024
 _CHUNK_BYTES = 256 * 1024
 _CONNECT_TIMEOUT_S = 5.0
-"""Maximum time for a connection to one address. A host may have IPv4 and IPv6 addresses, and the cluster may have no
-route for one of the two."""
+"""Maximum time for connecting to one address, in seconds. A host may have IPv4 and IPv6 addresses, and the cluster may
+have no route for one of the two."""
 
 
 def is_open(address: Address, *, private: bool) -> bool:
@@ -50,7 +50,7 @@ def is_open(address: Address, *, private: bool) -> bool:
 
 
 def _ipv4_of(address: Address) -> Address:
-    """Return the IPv4 address that is embedded in an IPv6 address. If none is embedded, return the address itself."""
+    """Return the IPv4 address embedded in an IPv6 address, or the address itself if there is none."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     if address in _NAT64:
@@ -94,15 +94,16 @@ class EgressProxy:
         self._servers = [_server(url) for url in urls]
         self._allows = allows
         self._denied: dict[tuple[str, int], str] = {}
-        """Reason why the last connection to a host and port was rejected or failed. A successful connection removes it."""
+        """Reason why the last connection to a host and port was rejected or failed. A successful connection removes the
+        entry."""
 
     @property
     def denied_reason(self) -> str:
-        """Reason why the proxy rejected a connection; empty if it rejected none, or a later one to the same server succeeded."""
+        """Reason why the proxy rejected a connection; empty if none, or if a later one to the same server succeeded."""
         return next(iter(self._denied.values()), "")
 
     def forget_denials(self) -> None:
-        """Forget the reasons of earlier rejections, before a request of its own."""
+        """Forget the reasons of earlier rejections, so that `denied_reason` applies only to later requests."""
         self._denied.clear()
 
     @contextlib.contextmanager
@@ -198,7 +199,7 @@ class EgressProxy:
         raise OSError(f"{kind}{host}:{port} can't be reached: {reason}") from last_error
 
     async def _open_tunnel(self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
-        """Request a tunnel from the site's proxy, and return the reason if it denies the tunnel; empty if it does not."""
+        """Request a tunnel from the site's proxy, and return the reason if it is denied; empty if it is not."""
         writer.write(head)
         status = (await reader.readuntil(b"\r\n\r\n")).partition(b"\r\n")[0].decode(errors="replace")
         if status.split(" ")[1:2] == ["200"]:
@@ -210,9 +211,9 @@ class EgressProxy:
 def _for_origin(head: bytes, url: SplitResult) -> bytes:
     """Return the head of a proxy request, rewritten for a server that is not a proxy.
 
-    The rewritten head has only the path of the URL. Some servers (such as Python's) don't find the absolute URL that
-    clients send to a proxy. The connection closes after the response, because only the first request on a connection is
-    rewritten.
+    The rewritten head contains only the path of the URL, because some servers (such as Python's) don't support the
+    absolute URL that clients send to a proxy. The connection closes after the response, because only the first request
+    on a connection is rewritten.
     """
     method, _, version = head.partition(b"\r\n")[0].split(b" ", 2)
     path = (url.path or "/") + (f"?{url.query}" if url.query else "")
@@ -220,17 +221,17 @@ def _for_origin(head: bytes, url: SplitResult) -> bytes:
 
 
 def _closing(head: bytes, line: bytes) -> bytes:
-    """Return the head with this first line, and with the header that the connection closes after the response."""
+    """Return the head with this first line, and with a header that closes the connection after the response."""
     names = {b"connection", b"proxy-connection", b"keep-alive"}
     headers = [header for header in head.split(b"\r\n")[1:] if header.partition(b":")[0].lower() not in names]
     return b"\r\n".join([line, b"Connection: close", *headers])
 
 
 async def _last_response(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copy the response of a server that closes the connection after it.
+    """Copy the response of a server that closes the connection after it, and add a header that announces this.
 
-    Not all servers say so in the response. The client would then send its next request, for example after a redirect, on
-    a connection that is about to close.
+    Not all servers send this header. Without it, the client would send its next request, for example after a redirect,
+    on a connection that is about to close.
     """
     try:
         head = await reader.readuntil(b"\r\n\r\n")

@@ -1,10 +1,10 @@
 """Check of an ensemble's tensors and versions against its steps, with the rules of Triton.
 
-Without the check, only Triton's log would name the error. The rules are those that all Triton versions share. Source:
-triton-inference-server/core, src/ensemble_scheduler/ensemble_utils.cc and src/model_config_utils.cc.
+Without the check, an error would appear only in Triton's log. Only rules common to all Triton versions are checked.
+Source: triton-inference-server/core, src/ensemble_scheduler/ensemble_utils.cc and src/model_config_utils.cc.
 
-Triton may add tensors to a model with an incomplete configuration, and their shapes. Therefore, tensors are compared
-only with steps whose configuration is complete.
+Triton may complete the tensors and shapes of an incomplete model configuration. Tensors are therefore compared only
+with steps whose configuration is complete.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _MAX_SHOWN = 8
 def problem(configs: Mapping[str, bytes | None], folders: Mapping[str, ModelFolder]) -> str:
     """Return a sentence about the first error in the steps of an ensemble that Triton would reject; empty if none is found.
 
-    `configs` has the content of each model's config.pbtxt, by name; None for a model without the file. `folders` has
-    the folders of the models. Each step must be one of them.
+    `configs` contains each model's config.pbtxt, by name; None for a model without the file. `folders` contains the
+    models' folders, by name. Each step must be one of these models.
     """
     parsed = {name: _parsed(content) for name, content in configs.items()}
     for name, config in parsed.items():
@@ -47,7 +47,7 @@ def problem(configs: Mapping[str, bytes | None], folders: Mapping[str, ModelFold
 
 
 def _parsed(content: bytes | None) -> ModelConfig | None:
-    """Return a configuration; None if it is invalid, or has a field of a later Triton, which may have other rules."""
+    """Return a parsed configuration; None if it is invalid or has a field of a later Triton, whose rules may differ."""
     try:
         return config_pbtxt.parse(content or b"")
     except ModelError:
@@ -55,14 +55,14 @@ def _parsed(content: bytes | None) -> ModelConfig | None:
 
 
 def _if_complete(config: ModelConfig | None, content: bytes | None, folder: ModelFolder) -> ModelConfig | None:
-    """Return a model's configuration; None if Triton may change it."""
+    """Return a model's configuration; None if Triton may complete it."""
     if config is None or content is None:
         return None
     return config if ensemble.is_ensemble(config) or auto_complete.is_complete(content, folder) else None
 
 
 def _flow(config: ModelConfig) -> Iterator[str]:
-    """Yield problems of ensemble tensors that have no source or no use."""
+    """Yield problems of ensemble tensors: without a source, without a use, or written by several steps."""
     steps = config.ensemble_scheduling.step
     for number, step in enumerate(steps, 1):
         for side, mapped in (("input", step.input_map), ("output", step.output_map)):
@@ -142,7 +142,7 @@ def _versions(
 
 
 def _loaded(config: ModelConfig, existing: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the versions that Triton loads of those that exist, which are in ascending order."""
+    """Return the versions that Triton loads. The existing versions are given in ascending order."""
     policy = config.version_policy
     choice = policy.WhichOneof("policy_choice")
     if choice == "specific":
@@ -157,7 +157,7 @@ class _Tensor:
     """Data type and shape of an ensemble tensor, as a model or the ensemble declares it."""
 
     origin: str
-    """Words for the place of the declaration."""
+    """Phrase that names the place of the declaration."""
     data_type: int
     dims: tuple[int, ...]
     batches: bool
@@ -173,7 +173,7 @@ class _Tensor:
         return (-1, *self.dims) if self.batches else self.dims
 
     def fits(self, other: _Tensor) -> bool:
-        """Return whether Triton accepts both shapes for a tensor. -1 fits every size."""
+        """Return whether Triton accepts both shapes for one tensor. A size of -1 matches every size."""
         return _fit(self.dims, other.dims) or _fit(self.shape, other.shape)
 
 
@@ -184,8 +184,8 @@ def _fit(dims: tuple[int, ...], other: tuple[int, ...]) -> bool:
 def _tensors(name: str, config: ModelConfig, complete: Mapping[str, ModelConfig | None]) -> Iterator[str]:
     """Yield problems of the tensors that connect the steps.
 
-    Triton compares each tensor with its first declaration. A tensor isn't compared if that is in a model whose
-    configuration Triton may complete, so that its type and shape are unknown (None in `declared`).
+    Triton compares each tensor with its first declaration. If Triton may complete the configuration with that
+    declaration, its type and shape are unknown (None in `declared`), and the tensor isn't compared.
     """
     declared: dict[str, _Tensor | None] = {}
     for side, tensors in (("input", config.input), ("output", config.output)):
@@ -259,7 +259,7 @@ def _at(number: int, step: _Step) -> str:
 
 
 def _nearest(name: str, names: Sequence[str], default: str) -> str:
-    """Return the most similar name, for an example; the first one if none is similar."""
+    """Return the most similar name, for use as an example; the first name if none is similar."""
     return next(iter([*difflib.get_close_matches(name, names, n=1), *names]), default)
 
 

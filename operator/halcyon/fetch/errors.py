@@ -1,7 +1,7 @@
 """Exceptions of the fetcher, with messages for the owner of the model.
 
-Each exception has a reason for the termination message, from which the operator copies it to the condition. The other
-errors of a model's configuration are in `model_config.errors`.
+Each exception has a reason for the fetcher's termination message, from which the operator copies it to the condition.
+Other errors of a model's configuration are in `model_config.errors`.
 """
 
 # ModelError
@@ -29,7 +29,7 @@ MAX_BYTES = 4096
 
 
 class FetchError(ModelError):
-    """The model cannot be made available in the pod."""
+    """Exception for a model that cannot be made available in the pod."""
 
 
 def report(error: ModelError) -> str:
@@ -51,29 +51,29 @@ def _json(reason: str, message: str) -> str:
 
 
 class SourceError(FetchError):
-    """The model does not exist in the source, or has an invalid layout."""
+    """Exception for a model that does not exist in the source or has an invalid layout."""
 
     reason = "ModelSourceNotFound"
 
 
 class StoreError(FetchError):
-    """The model cannot be downloaded."""
+    """Exception for a model that cannot be downloaded."""
 
     reason = "ModelDownloadFailed"
 
 
 class BackendError(ModelConfigError):
-    """The model uses or contains a backend that is not in the site's list of allowed backends."""
+    """Exception for a model that uses or contains a backend that the site does not allow."""
 
 
 class DocumentError(FetchError):
-    """The overlay cannot be parsed, because the operator and the fetcher have different versions."""
+    """Exception for an overlay that cannot be parsed, because the operator and the fetcher have different versions."""
 
     reason = "OverlayInvalid"
 
 
 def known_reason(text: str) -> str | None:
-    """Return the reason for an error of obstore, and its remedy; None if the error is unknown.
+    """Return the reason and the remedy for an error of obstore; None if the error is unknown.
 
     Errors are recognised by words in their messages.
     """

@@ -1,8 +1,8 @@
-"""Distinction of files and folder markers in the listing of a bucket. Pure.
+"""Detection of folder markers among the objects in the listing of a bucket. Pure.
 
-Buckets have no folders. Consoles and file managers create an empty object as a marker of a folder, with a key that ends in `/` (AWS,
-MinIO, Cyberduck, s3fs, rclone) or in `_$folder$` (Hadoop). obstore removes the slash, so that `m/1/` appears as `m/1`. An empty object
-is therefore a marker if other objects are below it. Otherwise it is unclear whether it is a marker or an empty file.
+Buckets have no folders. Consoles and file managers create an empty object to mark a folder, with a key that ends in `/`
+(AWS, MinIO, Cyberduck, s3fs, rclone) or in `_$folder$` (Hadoop). obstore removes the slash, so `m/1/` appears as `m/1`.
+An empty object is therefore a marker if other objects are below it. Otherwise it may be a marker or an empty file.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Contents:
 
     files: tuple[ListedObject, ...]
     folders: frozenset[str]
-    """Paths of folders for which the bucket has a marker. Such a folder can be empty, for example the version folder of
-    an ensemble."""
+    """Paths of folders with a marker in the bucket. Such a folder can be empty, for example the version folder of an
+    ensemble."""
     unclear: tuple[ListedObject, ...]
-    """Empty objects below whose paths there are no other objects. Each of them is an empty file or the marker of an
-    empty folder."""
+    """Empty objects with no objects below their paths. Each is either an empty file or the marker of an empty
+    folder."""
 
 
 def contents(listed: Iterable[ListedObject], url: str) -> Contents:

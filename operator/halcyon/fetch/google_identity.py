@@ -1,7 +1,7 @@
 """Access tokens of Google Cloud in exchange for the token of a Kubernetes service account (workload identity federation).
 
-The exchange is RFC 8693 at Google's Security Token Service, and optionally `generateAccessToken` of its IAM Credentials API
-(https://cloud.google.com/iam/docs/workload-identity-federation-with-kubernetes).
+The token is exchanged at Google's Security Token Service (RFC 8693), and then optionally with `generateAccessToken` of
+the IAM Credentials API (https://cloud.google.com/iam/docs/workload-identity-federation-with-kubernetes).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class GoogleTokens:
         """Return a token and the time at which it expires.
 
         Raises:
-            StoreError: a token service denies it or cannot be reached.
+            StoreError: a token service denies the token or cannot be reached.
         """
         server, *impersonation = self._identity.servers("")
         answer = self._post(

@@ -1,8 +1,8 @@
 """Entry point of `halcyon fetch`, the process in the init container.
 
-If the process succeeds, its exit code is 0, and stdout has a summary line. For a stateful model, the termination log
-has `sequence_batching.REPORT`. If the process fails, its exit code is 1. Stderr and the termination log, from which the
-operator reads, then have a line of JSON: `{"reason": ..., "message": ...}`.
+On success, the exit code is 0, and stdout contains a summary line. For a stateful model, the termination log contains
+`sequence_batching.REPORT`. On failure, the exit code is 1, and stderr and the termination log contain a line of JSON:
+`{"reason": ..., "message": ...}`. The operator reads the termination log.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def fetch(request: Request) -> tuple[str, bool]:
     Return a summary of the run, and whether the model keeps state between requests.
 
     Raises:
-        ModelError: the model could not be created, and is not in the repository.
+        ModelError: the model's folder could not be created, and is not in the repository.
     """
     overlay = _overlay(request.overlay)
     if request.remote is not None:
@@ -139,7 +139,7 @@ def _summary(models: source_repository.SourceModels, model_folder: Path, note: s
 
 
 def _instances(folders: Mapping[str, mounted_source.ModelFolder], configs: Mapping[str, bytes | None]) -> int:
-    """Return the number of instances of all models in a pod without GPUs."""
+    """Return the number of instances of all models together in a pod without GPUs."""
     count = 0
     for name, folder in folders.items():
         try:
@@ -243,7 +243,7 @@ def _fail(error: ModelError, log: Path | None) -> int:
 
 
 def _write_report(text: str, log: Path | None) -> None:
-    """Write a report to the container's termination log, from which the operator reads it."""
+    """Write a report to the container's termination log, which the operator reads."""
     try:
         if log is not None:
             log.write_text(text)

@@ -22,16 +22,17 @@ from halcyon.model_config.config_pbtxt import FILE, MAX_BYTES, as_triton_reads
 from halcyon.model_config.errors import ModelConfigError
 
 _VERSION = re.compile(r"0|[1-9][0-9]{0,17}")
-"""Names of version folders that Triton accepts. Triton ignores names with a leading zero."""
+"""Names of version folders that Triton accepts. It ignores names with a leading zero."""
 _NUMBER = re.compile(r"0$|[+-]?[1-9][0-9]*")
-"""Number at the beginning of a folder's name. Triton takes `2_old` for version 2, and then loads from a folder `2`."""
+"""Number at the beginning of a folder's name. Triton mistakes `2_old` for version 2, and then loads from a folder
+`2`."""
 _IGNORED = frozenset({"lost+found"})
 """Names that file systems create in the root of a volume."""
 _MAX_SHOWN = 8
 MAX_EXAMINED = 5000
 """Maximum number of files and folders that are examined, which takes less than a second on most network file systems."""
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
-"""Beginning of the file that git checks out in place of a file in Git LFS."""
+"""Beginning of a pointer file, which git checks out in place of a file in Git LFS."""
 _MAX_POINTER_BYTES = 1024
 
 
@@ -40,26 +41,27 @@ class ModelFolder:
     """Folder of a model in its mounted source, with a list of its contents."""
 
     path: Path
-    """Absolute path of the folder below the mount. Links in it are not resolved, so it is valid in every container of the pod."""
+    """Absolute path of the folder below the mount. Links in it are not resolved, so it is valid in all containers of
+    the pod."""
     names: tuple[str, ...]
-    """Names of the files and folders at the top level, without config.pbtxt, sorted."""
+    """Sorted names of the files and folders at the top level, except config.pbtxt."""
     versions: tuple[int, ...]
     """Numbers of the version folders, in ascending order."""
     config: bytes | None
     """Content of config.pbtxt; None if there is none."""
     left_out: tuple[str, ...] = ()
-    """Names of the folders that are left out: version folders without files, and folders that Triton would take for versions
-    by their name, such as `2_old`."""
+    """Names of the folders that are left out: version folders without files, and folders such as `2_old` that Triton
+    would mistake for versions."""
     added_version: int | None = None
-    """Number of the empty version folder to add for an ensemble without version folders; None for any other model. It
-    is in `versions`, too."""
+    """Number of the empty version folder to add for an ensemble without version folders; None for any other model.
+    `versions` includes it."""
 
 
 def read(mount: Path, inside: str | None = None) -> ModelFolder:
     """Read the model in the folder `inside` of the source that is mounted at `mount`.
 
-    If that folder has no version folder, but one folder in it has, the inner folder is the model's. `tar` and `git
-    clone` create such an inner folder.
+    If this folder has no version folder, but a single folder in it has one, the inner folder is used. `tar` and `git
+    clone` create such inner folders.
 
     Raises:
         SourceError: the folder does not exist, has no version folder, or contains a file or link that can't be used.
@@ -103,7 +105,7 @@ def read(mount: Path, inside: str | None = None) -> ModelFolder:
 
 
 def backend_of_file(folder: ModelFolder) -> str:
-    """Return the backend that Triton selects by the name of the model's file; empty if no known file is there."""
+    """Return the backend that Triton selects by the name of the model's file; empty if there is no known file."""
     places = [folder.path / str(version) for version in folder.versions]
     backends = (backend for name, backend in MODEL_FILES.items() if any((place / name).exists() for place in places))
     return next(backends, "")
@@ -138,7 +140,7 @@ def locate(mount: Path, inside: str | None) -> Path:
     """Return the path of a folder in the source that is mounted at `mount`.
 
     Raises:
-        SourceError: the source isn't mounted, or has no such folder, or the folder is outside of it.
+        SourceError: the source isn't mounted or has no such folder, or the folder is outside of it.
     """
     if not mount.is_dir():
         raise SourceError(f"the model's source is not mounted: {mount} is not a folder")
@@ -202,9 +204,10 @@ def _has_version(folder: Path) -> bool:
 
 
 def _examine(folder: Path, names: Iterable[str], root: Path) -> None:
-    """Check the first files in the given version folders.
+    """Check the first `MAX_EXAMINED` files in the given version folders.
 
-    Raise an error if one of them can't be read, is missing, or is a Git LFS pointer. The model may not need others.
+    Raise an error if one of them can't be read, is a link without a target, or is a Git LFS pointer. Files outside
+    version folders are not checked, because the model may not need them.
     """
     left = [folder / name for name in reversed(tuple(names))]
     for _ in range(MAX_EXAMINED):
@@ -273,7 +276,7 @@ def _expected_content() -> str:
 
 
 def join_names(names: list[str]) -> str:
-    """Return the first names of a list and the number of the others, for messages."""
+    """Return the first names of a list and the number of remaining names, for messages."""
     more = f" and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else ""
     return ", ".join(names[:_MAX_SHOWN]) + more
 

@@ -1,4 +1,4 @@
-"""Reports of a download's progress to a function: the first one immediately, then at most one every 10 s.
+"""Progress reports of a download to a callback: the first immediately, then at most one every 10 s.
 
 No report is made if no bytes were received since the last one.
 """

@@ -1,14 +1,14 @@
 """Triton's model repository: a folder per model, with the merged config.pbtxt and links to the model's files.
 
-Files are linked, not copied, so that a pod of a large model starts without delay. The links point to the mount path of
-the source, which is the same in Triton's container. Triton follows links to version folders and to files (checked with
-Triton 2.51).
+Files are linked instead of copied, so that a pod of a large model starts without delay. The links point to the mount
+path of the source, which is the same in Triton's container. Triton follows links to version folders and to files
+(checked with Triton 2.51).
 
-Only the stub executable of a Python model is copied. ConfigMaps and buckets store no execute bit. Triton also changes
-the mode of a stub that does not run on its own, even if the mode is right. Such a stub has its libraries in an
-environment that is not active yet. In the source, the change would fail, because the source is mounted read-only. The
-copy belongs to Triton's user, because all containers of the pod run as the same user. Source:
-triton-inference-server/python_backend, src/stub_launcher.cc, Launch.
+Only the stub executable of a Python model is copied, for two reasons. ConfigMaps and buckets store no execute bit. And
+Triton changes the mode of a stub that does not run on its own, for example because its libraries are in an environment
+that is not active yet. In the source, which is mounted read-only, this change would fail. The copy belongs to Triton's
+user, because all containers of the pod run as the same user. Source: triton-inference-server/python_backend,
+src/stub_launcher.cc, Launch.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from halcyon.model_config.config_pbtxt import FILE
 STUB = "triton_python_backend_stub"
 """Name of the stub executable that a Python model may have in its top folder."""
 _MAX_STUB_BYTES = 256 * 1024 * 1024
-"""Maximum size of a stub, because it is copied to the node's disk."""
+"""Maximum size of a stub in bytes. The limit is needed because the stub is copied to the node's disk."""
 _UNFINISHED = ".halcyon-unfinished"
 _ADDED = ".halcyon-version"
-"""Name of the empty file in a version folder that this module adds to an ensemble."""
+"""Name of the empty file in a version folder that this module added to an ensemble."""
 
 
 def assemble(repository: Path, model_name: str, folder: ModelFolder, config: bytes | None) -> Path:
     """Create the folder `repository/model_name`, replace the results of an earlier attempt, and return its path.
 
-    `config` is the content of its config.pbtxt; None if Triton completes the whole configuration.
+    `config` is the content of its config.pbtxt; None if Triton generates the whole configuration.
 
     The folder appears in one step, so that Triton never loads an incomplete model if the fetcher is killed.
 
@@ -67,7 +67,7 @@ def assemble(repository: Path, model_name: str, folder: ModelFolder, config: byt
 
 
 def remove_others(repository: Path, names: Collection[str]) -> None:
-    """Remove the models of an earlier attempt whose names are not among these.
+    """Remove the models of an earlier attempt that are not among these names.
 
     Raises:
         FetchError: the repository contains a folder that this module did not create.
@@ -80,7 +80,7 @@ def remove_others(repository: Path, names: Collection[str]) -> None:
 
 
 def mark(repository: Path, name: str, *, is_set: bool, text: str = "") -> None:
-    """Create the file `repository/name` with this text if `is_set` is true. Otherwise remove this file."""
+    """Create the file `repository/name` with this text if `is_set` is true; otherwise remove the file."""
     repository.mkdir(parents=True, exist_ok=True)
     if is_set:
         (repository / name).write_text(text)
@@ -104,7 +104,7 @@ def _copy(stub: Path, target: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder that this module created, which contains only files and links.
+    """Remove a folder that this module created, with its files and links.
 
     The targets of the links are not removed.
     """

@@ -1,8 +1,8 @@
-"""Source that is a Triton model repository: the served model, and the other models that Triton loads with it.
+"""Sources that are a Triton model repository: the served model, and the other models that Triton loads with it.
 
-A source is a repository if it has several model folders, and the name of one of them is that of the served model. The
-others are its companions: the steps of an ensemble, or models that a Python model calls (BLS). The source may also have
-one folder, as `tar` and `git clone` make it, which is the repository.
+A source is a repository if it has several model folders, one of which has the name of the served model. The others are
+its companions: the steps of an ensemble, or models that a Python model calls (BLS). The repository may also be the only
+folder of the source, as created by `tar` and `git clone`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def read(mount: Path, inside: str | None, served: str) -> SourceModels:
     """Read the models in the folder `inside` of the source that is mounted at `mount`. `served` is the model's name.
 
     Raises:
-        SourceError: as `mounted_source.read`, for any model of the source, or the source has too many models.
+        SourceError: a model of the source is invalid (see `mounted_source.read`), or the source has too many models.
         ModelConfigError: the config.pbtxt of a companion is invalid, or names another model.
     """
     inside = _unwrapped(mount, inside)
@@ -65,7 +65,7 @@ def read(mount: Path, inside: str | None, served: str) -> SourceModels:
 
 @contextmanager
 def errors_of(name: str) -> Iterator[None]:
-    """Return a context manager that adds the name of a model to the errors of its folder."""
+    """Return a context manager that adds a model's name to the errors of its folder."""
     try:
         yield
     except ModelError as error:
@@ -73,7 +73,7 @@ def errors_of(name: str) -> Iterator[None]:
 
 
 def _models(mount: Path, inside: str | None) -> set[str]:
-    """Return the names of the model folders in a folder; empty if it is a model's folder itself."""
+    """Return the names of the model folders in a folder; empty if the folder is a model's itself."""
     folder = mounted_source.locate(mount, inside)
     names = mounted_source.visible_names(folder, inside)
     if FILE in names or any(mounted_source.is_version(name) and (folder / name).is_dir() for name in names):
@@ -82,7 +82,7 @@ def _models(mount: Path, inside: str | None) -> set[str]:
 
 
 def _unwrapped(mount: Path, inside: str | None) -> str | None:
-    """Return the path of the only folder in the folder `inside`, if it has several models; otherwise `inside`."""
+    """Return the path of the only folder in the folder `inside` if it has several models; otherwise `inside`."""
     folder = mounted_source.locate(mount, inside)
     names = mounted_source.visible_names(folder, inside)
     folders = [name for name in names if (folder / name).is_dir()]

@@ -1,7 +1,7 @@
 """Clients of the object stores: S3, Google Cloud Storage and Azure Blob Storage, with the keys of a Secret or an identity.
 
-A client without keys does not sign its requests. Otherwise the library would request the node's credentials from the cloud's metadata
-service. Out of scope: connections (`egress_proxy`) and the download itself (`download`).
+A client without keys sends unsigned requests. Otherwise obstore would request the node's credentials from the cloud's
+metadata service. Out of scope: connections (`egress_proxy`) and the download itself (`download`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Exchange:
 
 
 Keys = Mapping[str, str] | Exchange
-"""Source of credentials: the content of the credentials Secret, or a token exchange that needs no Secret."""
+"""Source of credentials: the content of the credentials Secret, or a token exchange, which needs no Secret."""
 
 _AWS = {
     "access_key_id": "AWS_ACCESS_KEY_ID",
@@ -54,7 +54,7 @@ NEEDED = {
     "gs": _GOOGLE,
     "az": f"{_AZURE_KEY} or {_AZURE_SAS}",
 }
-"""Keys that a Secret must have so that requests can be signed, by the scheme of the URI. Error messages name them."""
+"""Keys that a Secret must have for signing requests, by URI scheme. Error messages name them."""
 
 _MIN_SECRET_CHARS = 4
 """Minimum length of a secret value that is masked in messages. Shorter values are empty or placeholders such as `-`,
@@ -81,9 +81,9 @@ def bucket(
         server: URL of the store.
         region: region of an S3 bucket.
         keys: content of the credentials Secret, or an exchange of tokens.
-        clients: further options of the library: proxy, timeouts and retries.
-        field: name of the field that has the URI, for error messages.
-        writes: whether the client also writes. If it doesn't, tokens of Google are limited to reading.
+        clients: further options of obstore: proxy, timeouts and retries.
+        field: name of the field that contains the URI, for error messages.
+        writes: whether the client also writes. If it doesn't, tokens from Google permit only reading.
 
     Raises:
         StoreError: the keys are not valid.
@@ -117,7 +117,7 @@ def bucket(
 
 
 def is_object(store: BucketStore, key: str) -> bool:
-    """Return whether a bucket has an object with this key that isn't empty. The result is False if the store denies access."""
+    """Return whether a bucket has a nonempty object with this key; False if the store denies access."""
     try:
         return obstore.head(store, key)["size"] > 0
     except (exceptions.BaseError, FileNotFoundError):
@@ -130,7 +130,7 @@ def without_signature(text: str) -> str:
 
 
 def masked(text: str, secrets: Iterable[str]) -> str:
-    """Return a text in which secret values are masked.
+    """Return the text with secret values masked.
 
     Longer values are masked first, because a shorter value may be part of a longer one.
     """

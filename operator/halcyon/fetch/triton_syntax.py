@@ -1,6 +1,6 @@
-"""Check of a config.pbtxt for the literals that Triton's parser rejects, and protobuf's parser for Python accepts.
+"""Check of a config.pbtxt for literals that protobuf's Python parser accepts but Triton's parser rejects.
 
-Triton receives a file without changes by Halcyon as it is. Halcyon writes the others in a form that Triton accepts.
+Triton receives a file that Halcyon doesn't change as it is. Halcyon writes changed files in a form that Triton accepts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ESCAPES = "abfnrtvxXuU01234567\\'\"?"
 
 
 def check(content: bytes) -> None:
-    """Check the literals of a config.pbtxt that `config_pbtxt` has parsed. Fields that it doesn't know are checked, too.
+    """Check the literals of a config.pbtxt that `config_pbtxt` has parsed, including those of unknown fields.
 
     Raises:
         ModelConfigError: Triton would reject a literal; the message has line, column and text.

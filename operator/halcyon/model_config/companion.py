@@ -11,7 +11,7 @@ from halcyon.model_config.errors import ModelConfigError, ModelError, UnknownFie
 
 
 def named(name: str, error: ModelError) -> str:
-    """Return the message of an error in a model of a repository, with the model's name."""
+    """Return the message of an error in a model of a repository, preceded by the model's name."""
     return f"model {name} of the source: {error}"
 
 

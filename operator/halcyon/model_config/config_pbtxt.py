@@ -16,10 +16,11 @@ from halcyon.model_config.model_config_proto import ModelConfig
 
 FILE = "config.pbtxt"
 MAX_BYTES = 1024 * 1024
-"""Maximum size of a config.pbtxt. Normal files have a few KiB; parsing a larger one could exceed the container's memory limit."""
+"""Maximum size of a config.pbtxt in bytes. Normal files have a few KiB; parsing a larger one could exceed the
+container's memory limit."""
 
 _MAX_QUOTED = 160
-"""Maximum number of characters of a line that an error quotes."""
+"""Maximum number of characters that an error quotes from a line."""
 
 
 def parse(content: bytes, *, with_unknown: bool = False) -> ModelConfig:
@@ -39,7 +40,7 @@ def parse(content: bytes, *, with_unknown: bool = False) -> ModelConfig:
 
 
 def parse_if_valid(content: bytes | None) -> ModelConfig:
-    """Parse a file without the fields that this version doesn't know; empty if there is no file or it is invalid."""
+    """Parse a file without the fields that this version doesn't know. The result is empty without a valid file."""
     try:
         return parse(content or b"", with_unknown=True)
     except ModelConfigError:
@@ -47,10 +48,10 @@ def parse_if_valid(content: bytes | None) -> ModelConfig:
 
 
 def as_triton_reads(content: bytes) -> bytes:
-    """Return the content in the encoding and with the spaces that Triton can parse.
+    """Return the content in an encoding and with spaces that Triton can parse.
 
-    Byte-order marks and UTF-16, as Windows writes them, are removed. Spaces of web pages become normal ones, and bytes
-    of comments that aren't UTF-8 become question marks.
+    Byte-order marks are removed, and UTF-16, which Windows writes, is converted. Spaces copied from web pages become
+    normal spaces, and bytes in comments that aren't UTF-8 become question marks.
     """
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         try:
@@ -62,11 +63,12 @@ def as_triton_reads(content: bytes) -> bytes:
 
 
 _QUOTED = r""""(?:[^"\\\n]|\\.)*"?|'(?:[^'\\\n]|\\.)*'?"""
-"""A quoted text; without its closing quote, the rest of the line, so that each character is read once."""
+"""Pattern of a quoted text, or of the rest of the line if the closing quote is missing, so that each character is read
+once."""
 _FOREIGN = re.compile(rf"(#[^\n]*)|({_QUOTED})|[^\S \t\n\r\v\f]")
-"""Comments, quoted texts, and other spaces than those of protobuf's text format."""
+"""Pattern of comments, quoted texts, and spaces that protobuf's text format does not allow."""
 _MINUS = re.compile(rf"(#[^\n]*|{_QUOTED})|(?<![\w.+-])-((?:\s|#[^\n]*(?:\n|\Z))+)(?=[\d.]|inf|nan)", re.IGNORECASE)
-"""Comments, quoted texts, and signs that are apart from their number, which only Triton's parser accepts."""
+"""Pattern of comments, quoted texts, and signs separated from their number, which only Triton's parser accepts."""
 
 
 def _replaced(match: re.Match[str]) -> str:
@@ -74,7 +76,7 @@ def _replaced(match: re.Match[str]) -> str:
 
 
 def render(config: ModelConfig) -> bytes:
-    """Return the configuration in protobuf's text format. Equal messages result in equal text."""
+    """Return the configuration in protobuf's text format. Equal configurations result in equal text."""
     return text_format.MessageToString(config).encode()
 
 
@@ -137,7 +139,7 @@ def _explain(text: str, error: text_format.ParseError) -> ModelConfigError:
 
 
 def _problem(error: text_format.ParseError) -> str:
-    """Return protobuf's error message without the position and the quoted line, with which some messages begin."""
+    """Return protobuf's error message without the position and the quoted line that some messages begin with."""
     words = re.sub(r"^\d+(:\d+)? : ", "", str(error))
     return re.sub(r"^'.*': (?=[A-Z])", "", words, flags=re.DOTALL).rstrip(".")
 

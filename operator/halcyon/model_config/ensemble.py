@@ -21,10 +21,10 @@ def describes_ensemble(content: bytes) -> bool:
 
 
 def missing_step(configs: Mapping[str, bytes | None]) -> str:
-    """Return a sentence about the first step of an ensemble that is no model of its repository; empty if there is none.
+    """Return a sentence about the first step of an ensemble that is not in its repository; empty if there is none.
 
-    `configs` has the content of each model's config.pbtxt, by name; None for a model without the file. Invalid files
-    are ignored, because other checks report them.
+    `configs` contains the content of each model's config.pbtxt, by name; None for a model without the file. Invalid
+    files are ignored, because other checks report them.
     """
     for name, content in configs.items():
         for step in config_pbtxt.parse_if_valid(content).ensemble_scheduling.step:

@@ -1,6 +1,6 @@
 """Exceptions of a model's configuration, with messages for the owner of the model.
 
-Each exception has a reason, which is in the fetcher's termination message. Errors that occur only in the fetcher are in
+Each exception has a reason for the fetcher's termination message. Errors that occur only in the fetcher are in
 `fetch.errors`.
 """
 

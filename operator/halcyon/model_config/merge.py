@@ -1,8 +1,8 @@
 """Merging of the overlay into the model's own configuration. Pure.
 
-A field that the overlay sets replaces the model's value; all other fields stay unchanged. An overlay that would change the nature of the
-model (its backend or its scheduler) is rejected. Errors for which Triton would report no reason are also detected here: if Triton
-rejects a configuration while it scans the repository, only its log shows why.
+A field that the overlay sets replaces the model's value; all other fields stay unchanged. An overlay that would change
+the model's backend or scheduler is rejected. This module also detects errors for which Triton would report no reason:
+if Triton rejects a configuration while it scans the repository, only its log shows why.
 """
 
 from __future__ import annotations
@@ -21,15 +21,14 @@ _PLATFORMS = {
     "tensorflow_savedmodel": "tensorflow",
     "tensorrt_plan": "tensorrt",
 }
-"""Names of backends, by the value of `platform`. This is an older field of config.pbtxt with the same purpose as
-`backend`."""
+"""Names of backends, by the value of `platform`, an older field of config.pbtxt with the same purpose as `backend`."""
 
 
 def merge(own: ModelConfig, overlay: Overlay, *, backend_of_file: str = "") -> ModelConfig:
     """Return a new configuration: `own` with the overlay applied. `own` is empty if the model has no config.pbtxt.
 
-    Merging the same overlay again changes nothing. `backend_of_file` is the backend that Triton selects by the model's files if the
-    configuration names none; empty if it is unknown.
+    Merging the same overlay again changes nothing. `backend_of_file` is the backend that Triton derives from the
+    model's files if the configuration names none; empty if unknown.
 
     Raises:
         ConflictError: configuration and overlay contradict each other, or the result would not work.
@@ -63,7 +62,7 @@ def backend_of(config: ModelConfig) -> str:
 
 
 def changes(before: ModelConfig, after: ModelConfig) -> list[str]:
-    """Return the names of the top-level fields in which two configurations differ, in the order of the message."""
+    """Return the names of the top-level fields in which two configurations differ, in the order of the message type."""
     old, new = ({field.name: value for field, value in config.ListFields()} for config in (before, after))
     return [field.name for field in before.DESCRIPTOR.fields if old.get(field.name) != new.get(field.name)]
 
@@ -129,7 +128,7 @@ def _dynamic_batching(config: ModelConfig, batching: DynamicBatching | None) -> 
 
 
 def _set(message: Any, **values: int | None) -> None:  # any protobuf message
-    """Set fields of a message, except those without a value."""
+    """Set fields of a message. Values of None are skipped."""
     for name, value in values.items():
         if value is not None:
             setattr(message, name, value)
@@ -179,7 +178,7 @@ def _version_policy(config: ModelConfig, policy: VersionPolicy | None) -> None:
 
 
 def _batching_fits(config: ModelConfig) -> None:
-    """Raise an error if batch sizes and priorities, of the overlay or of config.pbtxt, don't fit together."""
+    """Raise an error if batch sizes and priorities, from the overlay or from config.pbtxt, contradict each other."""
     batching, limit, note = config.dynamic_batching, config.max_batch_size, "(spec.batching and config.pbtxt together)"
     if limit < 0:
         raise ConflictError(

@@ -10,9 +10,9 @@ from halcyon.model_config.errors import UnknownFieldError
 def of(own: bytes | None, overlay: Overlay, *, backend_of_file: str = "") -> tuple[bytes, str]:
     """Return the config.pbtxt for Triton, and a note about the changes to the model's own file.
 
-    `own` is the content of the model's own config.pbtxt; None if the model has none. `overlay` has the settings to
-    merge. `backend_of_file` is the backend that Triton selects by the model's files if config.pbtxt names none; empty
-    if it is unknown.
+    `own` is the content of the model's own config.pbtxt; None if the model has none. `overlay` contains the settings to
+    merge. `backend_of_file` is the backend that Triton derives from the model's files if config.pbtxt names none; empty
+    if unknown.
 
     Raises:
         ModelError: the file is invalid, contradicts the overlay, or would not work with it.

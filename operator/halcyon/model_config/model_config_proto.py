@@ -1,8 +1,8 @@
 """Protobuf message ModelConfig of Triton, from the package tritonclient.
 
-The generated module is loaded directly from its file. Importing `tritonclient.grpc` would also import grpc and numpy.
-That would take seconds, and more memory than the whole fetcher. The wheel of tritonclient is pinned by hash. Tests load
-the module, so a release that moves the file is noticed.
+The generated module is loaded directly from its file. Importing `tritonclient.grpc` would also import grpc and numpy,
+which takes seconds, and more memory than the whole fetcher. The wheel of tritonclient is pinned by hash. Tests load the
+module, so they fail if a release moves the file.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def empty() -> ModelConfig:
 
 
 def data_type(name: str) -> int:
-    """Return the enum number of a data type. Its name is given without `TYPE_`, for example `FP32`."""
+    """Return the enum number of a data type, whose name is given without `TYPE_`, for example `FP32`."""
     number: int = module().DataType.Value(f"TYPE_{name}")
     return number
 

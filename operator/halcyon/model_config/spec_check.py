@@ -1,7 +1,7 @@
 """Check of a config.pbtxt against the spec of its model, before a pod starts. Pure.
 
-The check finds the errors that the fetcher would find, because both use the same functions. Out of scope: files that
-are above `MAX_BYTES`, or in a volume or bucket. Only the fetcher in the pod checks these.
+The check detects the same errors as the fetcher, because both use the same functions. Out of scope: files that are
+larger than `MAX_BYTES`, or in a volume or bucket, which only the fetcher in the pod checks.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from halcyon.model_config import model_config_proto
 from halcyon.model_config.errors import ModelError, UnknownFieldError
 
 MAX_BYTES = 64 * 1024
-"""Maximum size in bytes of a config.pbtxt that is checked before a pod starts. A check of such a file takes 0.1 s. The
-fetcher checks larger files in the pod."""
+"""Maximum size in bytes of a config.pbtxt that is checked before a pod starts, which takes 0.1 s. The fetcher checks
+larger files in the pod."""
 
 
 def is_available() -> bool:
-    """Return whether the packages are installed that a check of a config.pbtxt needs."""
+    """Return whether the packages that the check of a config.pbtxt needs are installed."""
     return model_config_proto.path() is not None
 
 
@@ -33,7 +33,7 @@ def problem_of_repository(
 ) -> str:
     """Return a sentence about the first error in companions, versions or steps of ensembles; empty if none is found.
 
-    `configs` has the content of each model's config.pbtxt, by name, and `versions` the numbers of its version folders.
+    `configs` contains each model's config.pbtxt, by name, and `versions` the numbers of its version folders.
     """
     contents = [content for content in configs.values() if content is not None]
     is_checked = is_available() and (contents or overlay.version_policy is not None)

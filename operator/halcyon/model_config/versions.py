@@ -15,9 +15,9 @@ def problem(
     existing: Collection[int],
     left_out: Collection[str] = (),
 ) -> str:
-    """Return a sentence about a version of a policy that isn't in the source; empty if there is none.
+    """Return a sentence about a version in the version policy that isn't in the source; empty if there is none.
 
-    `policy` is that of the spec, which replaces the one in `content`, the config.pbtxt.
+    `policy` is the policy in the spec. It replaces the policy in `content`, the config.pbtxt.
     """
     if policy is not None:
         if not (missing := [version for version in policy.specific if version not in existing]):

@@ -3,8 +3,8 @@
 Rules of Triton, determined with version 2.51:
 - A variable dimension must have a length.
 - A batch size above max_batch_size makes loading fail. A model without batching has batch size 1.
-- A request must have all inputs of the model, except optional ones, and those that the sequence batcher adds to a
-  client's request: its controls, such as the start of a sequence, and its states.
+- A request must have all inputs of the model except optional ones. It must also have those that the sequence batcher
+  adds to a client's request: its controls, such as the start of a sequence, and its states.
 - Dimensions do not include the batch dimension, as in config.pbtxt.
 """
 
@@ -19,7 +19,7 @@ from halcyon.model_config.errors import ConflictError
 from halcyon.model_config.model_config_proto import ModelConfig
 
 _GOOD_LENGTH = 128
-"""Length of variable dimensions in the examples that error messages contain."""
+"""Length of variable dimensions in the examples in error messages."""
 
 
 def replace(config: ModelConfig, warmup: OverlayWarmup) -> None:
@@ -55,7 +55,8 @@ def replace(config: ModelConfig, warmup: OverlayWarmup) -> None:
 _Shape: TypeAlias = tuple[int, tuple[int, ...]]
 """Data type and dimensions of an input."""
 _FLAGS = {"fp32_false_true": "FP32", "int32_false_true": "INT32", "bool_false_true": "BOOL"}
-"""Data type of a control, by the field that has its values. A control without such a field has a `data_type`."""
+"""Data type of a sequence control, by the name of the field with its values. A control without such a field has a field
+`data_type`."""
 
 
 def _added_by_sequence_batcher(config: ModelConfig) -> Iterator[tuple[str, _Shape]]:
@@ -92,8 +93,8 @@ def _inputs(config: ModelConfig, warmup: OverlayWarmup, added: Mapping[str, _Sha
 def _check_determined(config: ModelConfig, tensor: Any, named: str) -> None:
     """Raise an error if config.pbtxt does not determine the shape of an input that `warmup` does not name.
 
-    Users name an input because the length 1 is too short for its variable dimension. The lengths of other inputs usually depend on the
-    same value, so 1 would be a guess for them, too.
+    A user names an input if the length 1 is too short for its variable dimension. The lengths of other inputs usually
+    depend on the same value, so 1 would be a guess for them, too.
     """
     if tensor.data_type and tensor.dims and -1 not in tensor.dims:
         return

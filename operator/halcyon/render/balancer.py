@@ -29,20 +29,22 @@ from halcyon.render.server_maxconn import finds_concurrency, server_connections
 from halcyon.render.site import Site, Subject
 
 ACCEPTED_KEY = "accepted.json"
-"""Key in the ConfigMap of the balancers' plan. Its value is the last accepted spec, which stays in effect while a newer
-spec is invalid."""
+"""Key of the last accepted spec in the ConfigMap of the balancers' plan. It stays in effect while a newer spec is
+invalid."""
 
 PRE_STOP_S = 10
 """Time from the deletion of a balancer pod until HAProxy's stop signal, in seconds.
 
-During this time every kube-proxy stops sending new connections to the pod. The response to the next request on an open
-connection makes the client reconnect.
+During this time, every kube-proxy stops sending new connections to the pod. On an open connection, the response to the
+next request makes the client reconnect.
 """
 STOP_MARGIN_S = 10
-"""Time from the end of `traffic.drainTimeout` until the kubelet's SIGKILL, in seconds. The drain begins with HAProxy's stop signal."""
+"""Time from the end of `traffic.drainTimeout`, which begins with HAProxy's stop signal, until the kubelet's SIGKILL, in
+seconds."""
 
 MALLOC_CONF = "dirty_decay_ms:0,muzzy_decay_ms:0"
-"""Options of jemalloc, HAProxy's allocator: it returns free pages at once (0.8 MiB less, without measurable CPU time)."""
+"""Options of jemalloc, HAProxy's allocator, that return free pages at once, which saves 0.8 MiB without measurable CPU
+time."""
 AGENT_MEMORY_MIB = 96
 """Memory limit of the agent's container, in MiB."""
 
@@ -55,10 +57,10 @@ _UNMESHED = {
     "traffic.sidecar.istio.io/excludeInboundPorts": str(names.AGENT_PORT),
     "traffic.sidecar.istio.io/excludeOutboundPorts": f"{names.HTTP_PORT},{names.GRPC_PORT},{names.METRICS_PORT}",
 }
-"""Annotations that keep service meshes from the agent's port, and from connections to servers.
+"""Annotations that exclude the agent's port and connections to servers from service meshes.
 
 The kubelet connects to the agent's port without mTLS, which a mesh in strict mode would reject. Istio routes a request
-by its header Host, not by its address, so it would return requests for servers to the balancers.
+by its Host header instead of its address, so it would send requests for servers back to the balancers.
 """
 
 _AZURE_PROBES = {
@@ -67,7 +69,7 @@ _AZURE_PROBES = {
 }
 """Annotations that make Azure's load balancer probe the ports by TCP.
 
-Without them, it requests `/` of each port whose `appProtocol` is `http` or `https`. No response to that has the status
+Without them, it requests `/` from each port whose `appProtocol` is `http` or `https`. The response never has the status
 200, so no connection would be passed on. Other clouds ignore the annotations.
 """
 
@@ -89,8 +91,8 @@ def plan(
         site: settings of the installation.
         slots: slots in use.
         start_s: last measured start duration of a pod, in seconds; None if unknown.
-        lower_class: capacity for the lower class of requests, those of BatchInferences; `"None"` if no BatchInference
-            of the model runs.
+        lower_class: capacity for the requests of BatchInferences (the lower class); `"None"` if no BatchInference of
+            the model runs.
     """
     queue_ms, hold_ms = defaults.queue_timeout_ms(spec), defaults.hold_timeout_ms(spec, start_s)
     most = defaults.most_replicas(spec)
@@ -135,14 +137,14 @@ def _capacity(most: int) -> int:
 
 
 def config_map(subject: Subject, accepted: BalancerPlan, accepted_spec: str) -> Object:
-    """Build the ConfigMap with the balancers' plan and the accepted spec. The agents watch it."""
+    """Build the ConfigMap with the balancers' plan, which the agents watch, and the accepted spec."""
     result = child("v1", "ConfigMap", subject, names.balancer(subject.name), names.BALANCER)
     result["data"] = {PLAN_KEY: accepted.to_json(), ACCEPTED_KEY: accepted_spec}
     return result
 
 
 def service_account(subject: Subject) -> Object:
-    """Build the ServiceAccount of the agents. It determines their permissions, and the model for which they may report."""
+    """Build the agents' ServiceAccount, which determines their permissions and the model that they may report on."""
     result = child("v1", "ServiceAccount", subject, names.balancer(subject.name), names.BALANCER)
     result["automountServiceAccountToken"] = False
     return result
@@ -151,8 +153,8 @@ def service_account(subject: Subject) -> Object:
 def role(subject: Subject) -> Object:
     """Build the Role of the balancers' agents.
 
-        It permits reading the plan's ConfigMap, and all EndpointSlices of the namespace, because the names of single ones
-    are not known in advance.
+    It permits reading the plan's ConfigMap, and all EndpointSlices of the namespace, because their names are not known
+    in advance.
     """
     result = child("rbac.authorization.k8s.io/v1", "Role", subject, names.balancer(subject.name), names.BALANCER)
     result["rules"] = [
@@ -207,7 +209,7 @@ def disruption_budget(subject: Subject) -> Object:
 
 
 def deployment(subject: Subject, spec: Spec, site: Site) -> Object:
-    """Build the Deployment of the balancers, with HAProxy and the agent as a sidecar that starts before HAProxy and stops after it."""
+    """Build the Deployment of the balancers: HAProxy, and the agent as a sidecar that starts first and stops last."""
     result = child("apps/v1", "Deployment", subject, names.balancer(subject.name), names.BALANCER)
     selector = names.selector(subject.name, names.BALANCER)
     result["spec"] = {
@@ -288,7 +290,7 @@ def _collector(address: CollectorAddress) -> tuple[str, ...]:
 
 
 def _drain_key(subject: Subject) -> str:
-    """Return the key that the kubelet's drain requests to balancers of this model contain, and that clients don't have."""
+    """Return the secret key in the kubelet's drain requests to the model's balancers, which clients don't know."""
     return names.digest([subject.uid, "drain"])
 
 
@@ -327,9 +329,9 @@ def _haproxy(subject: Subject, site: Site) -> Object:
 
 
 def _secrets(spec: Spec) -> list[Object]:
-    """Return the Secret volumes from which the agent builds HAProxy's files. Each is named as its folder in the container.
+    """Return the Secret volumes from which the agent builds HAProxy's files. Each is named like its folder.
 
-    The Secrets are optional, so that the pod starts without one, and its agent reports that it is missing.
+    The Secrets are optional: if one is missing, the pod still starts, and its agent reports the problem.
     """
     tls, api_keys = spec.traffic.tls, spec.traffic.api_keys
     volumes: list[tuple[str, str, tuple[str, ...]]] = []

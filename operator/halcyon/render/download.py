@@ -1,4 +1,4 @@
-"""Download of a model in a server's pod: arguments, credentials, and the servers that the fetcher contacts."""
+"""Download of a model in a server pod: arguments, credentials, and the servers to which the fetcher connects."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from halcyon.render.metadata import Object
 
 _CREDENTIALS, _IDENTITY, _CA = "/halcyon/credentials", "/halcyon/identity", "/halcyon/ca"
 _TOKEN_LIFETIME_S = 3600
-"""Lifetime of the service account's token, in seconds. The kubelet renews the token, so a download may take longer than
-this."""
+"""Lifetime of the service account's token, in seconds. A download may take longer, because the kubelet renews the
+token."""
 
 
 def arguments(source: Source, site: SiteDownloads = NO_DOWNLOADS) -> list[str]:
@@ -35,7 +35,7 @@ def arguments(source: Source, site: SiteDownloads = NO_DOWNLOADS) -> list[str]:
 
 
 def volumes(source: Source, site: SiteDownloads = NO_DOWNLOADS) -> dict[str, Object]:
-    """Return the volumes with credentials and certificates for the download, by mount path. Only the fetcher's container mounts them."""
+    """Return the volumes with credentials and certificates, by mount path. Only the fetcher's container mounts them."""
     by_path: dict[str, Object] = {}
     if source.uri is not None and site.ca_config_map is not None:
         # If the ConfigMap is missing, the fetcher reports this. Otherwise the kubelet would wait for it.
@@ -50,7 +50,7 @@ def volumes(source: Source, site: SiteDownloads = NO_DOWNLOADS) -> dict[str, Obj
 
 
 def servers(args: list[str]) -> list[tuple[str, str | None]]:
-    """Return the URL and the endpoint of each server that the fetcher contacts if it has these arguments.
+    """Return the URL and the endpoint of each server to which the fetcher connects with these arguments.
 
     The list is empty if nothing is downloaded.
     """

@@ -22,13 +22,13 @@ API_VERSION = f"{GROUP}/v1"
 HTTP_ROUTE, GRPC_ROUTE = "HTTPRoute", "GRPCRoute"
 
 Shares = Sequence[tuple[Slot, int]]
-"""Slots to which a route leads, each with the weight of its share of the requests."""
+"""Slots to which a route leads, each with its weight, which determines its share of the requests."""
 
 
 def slot_service(subject: Subject, spec: Spec, slot: Slot) -> Object:
     """Build the Service of a slot that is the backend of a route.
 
-    The Service is not headless, because not all Gateways support headless backends.
+    It is not headless, because not all Gateways support headless backends.
     """
     name = names.route_service(subject.name, slot)
     result = child("v1", "Service", subject, name, names.SERVER, labels={names.SLOT_LABEL: slot})
@@ -38,14 +38,14 @@ def slot_service(subject: Subject, spec: Spec, slot: Slot) -> Object:
 
 
 def http_route(subject: Subject, spec: Spec, gateway: Gateway, shares: Shares, *, model: str) -> Object:
-    """Build the HTTPRoute of a model. Its second rule is for streams, without a timeout."""
+    """Build the HTTPRoute of a model. Its second rule, for streams, has no timeout."""
     below = open_endpoints.model_path(model)
     exact = [*open_endpoints.HTTP_SERVER_READS]
     exact += [below + end for end in (*open_endpoints.HTTP_MODEL_READS, *open_endpoints.HTTP_MODEL_CALLS)]
     exact.remove(stream := below + open_endpoints.HTTP_STREAM)
     paths = [{"type": "Exact", "value": path} for path in exact]
-    # Paths below a version can only be matched by a regular expression, which few Gateways support. All that the prefix adds in Triton are
-    # the trace settings of a version, and each server closes its trace API (`server`).
+    # Paths below a version can only be matched by a regular expression, which few Gateways support. In Triton, the
+    # prefix adds only the trace settings of a version, and each server closes its trace API (`server`).
     paths.append({"type": "PathPrefix", "value": f"{below}/versions"})
     # The timeout of a route includes the whole response, so it would end a stream that lasts longer.
     timeouts = ((paths, _duration(_longest_ms(spec))), ([{"type": "Exact", "value": stream}], _duration(0)))
@@ -61,7 +61,7 @@ def http_route(subject: Subject, spec: Spec, gateway: Gateway, shares: Shares, *
 
 
 def grpc_route(subject: Subject, spec: Spec, gateway: Gateway, entry: Entry, shares: Shares) -> Object:
-    """Build the GRPCRoute of a model. The Gateway API has no timeouts for it."""
+    """Build the GRPCRoute of a model, for which the Gateway API has no timeouts."""
     # Two rules, because up to version 1.2 of the Gateway API a GRPCRoute rule has at most 8 matches.
     rules = (
         {
@@ -74,13 +74,13 @@ def grpc_route(subject: Subject, spec: Spec, gateway: Gateway, entry: Entry, sha
 
 
 def _longest_ms(spec: Spec) -> int:
-    """Return the maximum duration of a request in milliseconds. With balancers, it includes the time in their queue."""
+    """Return the maximum duration of a request in milliseconds, including the balancers' queue, if there is one."""
     wait_ms = 0 if routing_mode.is_direct(spec) else defaults.longest_wait_ms(spec)
     return wait_ms + duration_us(spec.traffic.response_timeout) // 1000
 
 
 def _duration(total_ms: int) -> str:
-    """Return a duration in the format of the Gateway API. This format allows at most five digits before a unit."""
+    """Return a duration in the format of the Gateway API, which allows at most five digits before a unit."""
     seconds, ms = divmod(total_ms, 1000)
     return f"{seconds}s{ms}ms" if ms else f"{seconds}s"
 

@@ -1,4 +1,4 @@
-"""GPUs in a pod template: resource requests, resource claims, tolerations, and the number of GPUs."""
+"""GPUs in a pod template: resource requests, resource claims and tolerations, and the number of GPUs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from halcyon.api.types import GROUP, quantity
 from halcyon.render.metadata import Object
 
 COUNT = f"{GROUP}/gpus"
-"""Annotation of a pod template that has resource claims. Its value is the number of GPUs that the claims request,
-because the operator doesn't read ResourceClaimTemplates."""
+"""Annotation of a pod template with resource claims. Its value is the number of GPUs that the claims request, because
+the operator doesn't read ResourceClaimTemplates."""
 _CLAIM = "gpu"
 
 
@@ -23,7 +23,7 @@ def request(resources: Object, gpu: Gpu) -> None:
 def triton_args(gpu: Gpu | None) -> list[str]:
     """Return Triton's arguments for these GPUs.
 
-    For MIG slices, the arguments disable the GPU metrics, which are always 0 there (`dcgm-exporter` issue 216).
+    For MIG slices, they disable the GPU metrics, which are always 0 there (`dcgm-exporter` issue 216).
     """
     is_slice = gpu is not None and gpu.count > 0 and "/mig-" in (gpu.resource or "")
     return ["--allow-gpu-metrics=false"] if is_slice else []
@@ -36,9 +36,9 @@ def claims(gpu: Gpu) -> list[Object]:
 
 
 def tolerations(gpu: Gpu) -> list[Object]:
-    """Return the tolerations of pods for nodes with these GPUs.
+    """Return the tolerations that let pods run on nodes with these GPUs.
 
-    The taints of such nodes have the name of the GPU resource, or that of whole GPUs.
+    The taints of such nodes are named like the GPU resource, or like that of whole GPUs.
     """
     resource = gpu.resource or NVIDIA_GPU
     keys = dict.fromkeys([NVIDIA_GPU, resource] if resource.startswith("nvidia.com/") else [resource])

@@ -15,12 +15,11 @@ _OPEN: Object = {
     "selectPolicy": "Max",
     "policies": [{"type": "Pods", "value": 1000, "periodSeconds": 1}],
 }
-"""Behaviour of an HPA that doesn't limit the pace of scaling, because the planner does. A second limit would only add
-delay."""
+"""Behaviour of an HPA that doesn't limit the pace of scaling. The planner limits it already, and a second limit would
+only add delay."""
 _EXACT: Object = {**_OPEN, "tolerance": "0"}
-"""Behaviour of an HPA that doesn't limit the pace of scaling and has a tolerance of 0. API servers support this
-tolerance from release 1.33 on. With the default tolerance of 10 %, an HPA would keep 10 replicas when 11 are
-desired."""
+"""Behaviour of an HPA that doesn't limit the pace of scaling and has a tolerance of 0. Kubernetes supports this field
+from release 1.33 on. With the default tolerance of 10 %, an HPA would keep 10 replicas when 11 are desired."""
 _SHUT: Object = {"selectPolicy": "Disabled"}
 
 
@@ -31,7 +30,7 @@ def hpa(subject: Subject, spec: Spec, *, tolerance: bool, hold: bool = False) ->
     is one metric per target. The target type is `AverageValue`, because the HPA multiplies a `Value` by the number of
     existing pods. Unless the mode is Active, the HPA can't scale.
 
-    `tolerance`: whether HPAs of this cluster have the field `tolerance`. `hold`: whether scaling down is disabled.
+    `tolerance` is true if HPAs of this cluster have the field `tolerance`, and `hold` if scaling down is disabled.
     """
     if spec.scaling is None:
         raise ValueError("no HPA can be rendered for a spec without scaling")
@@ -62,7 +61,7 @@ def hpa(subject: Subject, spec: Spec, *, tolerance: bool, hold: bool = False) ->
 
 
 def is_shut(obj: Object) -> bool:
-    """Return whether an HPA can scale neither up nor down. This is so if the model's scaling mode isn't Active."""
+    """Return whether an HPA can't scale at all, because the model's scaling mode isn't Active."""
     behavior = (obj.get("spec") or {}).get("behavior") or {}
     return all((behavior.get(key) or {}).get("selectPolicy") == "Disabled" for key in ("scaleUp", "scaleDown"))
 

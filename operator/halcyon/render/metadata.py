@@ -17,14 +17,15 @@ RESTRICTED: Object = {
     "capabilities": {"drop": ["ALL"]},
     "readOnlyRootFilesystem": True,
 }
-"""Security context of containers, which complies with the Pod Security Standard "restricted". The root file system is read-only."""
+"""Security context of containers that complies with the Pod Security Standard "restricted" and has a read-only root
+file system."""
 
 LINUX: Object = {"kubernetes.io/os": "linux"}
 """Node selector of all pods: the images of Triton and Halcyon are for Linux, and a cluster may have Windows nodes."""
 
 
 def pod_security(uid: int, site: Site) -> Object:
-    """Return the security context of a pod, which complies with the Pod Security Standard "restricted".
+    """Return a security context of a pod that complies with the Pod Security Standard "restricted".
 
     The user and the group are set to `uid`, unless the platform assigns them (`Site.fixed_user_ids`).
     """
@@ -35,7 +36,7 @@ def pod_security(uid: int, site: Site) -> Object:
 def pull_secrets(spec: Spec, site: Site) -> Object:
     """Return the field `imagePullSecrets` of a pod; empty if there are no such Secrets.
 
-    The Secrets of the model come before those of the site.
+    The model's Secrets come before the site's.
     """
     model_secrets = (secret.name for secret in spec.runtime.image_pull_secrets or ())
     secrets = dict.fromkeys((*model_secrets, *site.pull_secrets))
@@ -43,16 +44,17 @@ def pull_secrets(spec: Spec, site: Site) -> Object:
 
 
 def resources(site: Site, *, cpu: str, memory: str, memory_limit: str) -> Object:
-    """Return the resources of one of Halcyon's own containers in a namespace of models.
+    """Return the resources of one of Halcyon's own containers in a model's namespace.
 
-    It has no CPU limit, unless the site sets one, because the kernel stops a container at its limit while CPUs are idle.
+    There is no CPU limit unless the site sets one, because the kernel throttles a container at its limit even while
+    CPUs are idle.
     """
     limits = {"cpu": site.cpu_limit} if site.cpu_limit else {}
     return {"requests": {"cpu": cpu, "memory": memory}, "limits": {**limits, "memory": memory_limit}}
 
 
 def placed(placement: Placement) -> Object:
-    """Return the fields of a pod for scheduling and priority."""
+    """Return the fields of a pod that determine its scheduling and priority."""
     fields = {
         "nodeSelector": LINUX | dict(placement.node_selector or {}),
         "tolerations": [toleration.to_dict() for toleration in placement.tolerations or ()],

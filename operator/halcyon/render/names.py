@@ -10,7 +10,8 @@ from halcyon.api.types import API_VERSION, GROUP, KIND
 
 Slot = NewType("Slot", str)
 SLOTS = SLOT_A, SLOT_B = Slot("a"), Slot("b")
-"""Slots of a model. One of them serves requests. The other has servers only during a canary rollout."""
+"""Slots of a model: the Deployments a and b. One serves requests; the other has servers only during a canary
+rollout."""
 
 OWNER_LABEL = f"{GROUP}/model-deployment"
 BATCH_LABEL = f"{GROUP}/batch-inference"
@@ -18,7 +19,7 @@ BATCH_LABEL = f"{GROUP}/batch-inference"
 SLOT_LABEL = f"{GROUP}/slot"
 REVISION_LABEL = f"{GROUP}/revision"
 RESTART_ANNOTATION = f"{GROUP}/restart"
-"""Annotation of a server pod. If its value changes, the container of Triton restarts."""
+"""Annotation of a server pod. If its value changes, the Triton container restarts."""
 COMPONENT_LABEL = "app.kubernetes.io/component"
 MANAGER_LABEL = "app.kubernetes.io/managed-by"
 MANAGER = "halcyon"
@@ -44,8 +45,7 @@ def server(name: str, slot: Slot) -> str:
 def slot_service(name: str, slot: Slot) -> str:
     """Return the name of a slot's headless Service.
 
-    The name differs from that of the Deployment, because another ModelDeployment and its Service could have the name of
-    the Deployment.
+    It differs from that of the Deployment, which could be the name of another ModelDeployment and its Service.
     """
     return f"{name}-server-{slot}"
 
@@ -56,7 +56,7 @@ def headless(name: str) -> str:
 
 
 def route_service(name: str, slot: Slot) -> str:
-    """Return the name of a slot's Service that is the backend of Gateway routes."""
+    """Return the name of the Service of a slot that is the backend of Gateway routes."""
     return f"{name}-route-{slot}"
 
 
@@ -97,7 +97,7 @@ def digest(value: Any) -> str:  # any JSON value
 
 
 def labels(name: str, component: str) -> dict[str, str]:
-    """Return the labels of an object of the model's component."""
+    """Return the labels of an object that belongs to a component of the model."""
     return {OWNER_LABEL: name, COMPONENT_LABEL: component, MANAGER_LABEL: MANAGER}
 
 
@@ -116,8 +116,8 @@ def selector_text(name: str) -> str:
 
 
 def owner(name: str, uid: str, kind: str = KIND) -> dict[str, Any]:
-    """Build the owner reference to a resource of Halcyon, by default to a ModelDeployment.
+    """Build the owner reference to a Halcyon resource, by default to a ModelDeployment.
 
-    With it, Kubernetes deletes the objects even while the operator is down.
+    With it, Kubernetes garbage-collects the objects even while the operator is down.
     """
     return {"apiVersion": API_VERSION, "kind": kind, "name": name, "uid": uid, "controller": True}

@@ -1,12 +1,12 @@
 """NetworkPolicies of a model: one for its servers, one for its balancers.
 
 - Servers accept connections from the model's balancers, the operator and scrapers, and from clients if there are no
-  balancers. They may connect to the download sources of the model, and to what the site's egress rules allow.
+  balancers. They may connect to the download sources of the model, and to destinations in the site's egress rules.
 - Balancers accept connections from clients, scrapers and the model's other balancers. They may connect to the model's
   servers and other balancers, the operator, the API server and DNS.
 
-Pod ports are numbers, because not all network plugins support names. Probes need no rule, because they come from the
-node, whose traffic NetworkPolicies do not restrict.
+Ports are numbers, because not all network plugins support names. Probes need no rule, because they come from the node,
+whose traffic NetworkPolicies don't restrict.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from halcyon.render.site import Subject
 
 _HTTP_PORT, _HTTPS_PORT = 80, 443
 DNS: Object = {"ports": [{"port": port, "protocol": protocol} for port in (53, 5353) for protocol in ("UDP", "TCP")]}
-"""Egress rule for DNS. Rules apply to the ports of pods, and OpenShift's DNS pods have the port 5353."""
+"""Egress rule for DNS. It includes port 5353, because rules apply to the ports of pods, and OpenShift's DNS pods use
+this port."""
 
 
 def _anywhere(network: str, version: int) -> Object:
@@ -77,7 +78,7 @@ def servers(
 
 
 def balancers(subject: Subject, network: SiteNetwork, *, operator_port: int) -> Object:
-    """Build the NetworkPolicy of the balancers. `operator_port` is the port of the operator to which agents connect."""
+    """Build the NetworkPolicy of the balancers. `operator_port` is the operator's port to which agents connect."""
     ingress = [_from(network.clients, names.HTTP_PORT, names.GRPC_PORT)]
     if network.scrapers:
         ingress.append(_from(network.scrapers, names.HAPROXY_METRICS_PORT, names.AGENT_PORT))
@@ -110,7 +111,7 @@ def _policy(subject: Subject, component: str, ingress: list[Object], egress: lis
 
 
 def _from(peers: Iterable[dict[str, Any]], *ports: int) -> Object:
-    """Build an ingress rule for these peers and ports. If there are no peers, the rule allows all sources."""
+    """Build an ingress rule for these peers and ports. Without peers, the rule allows all sources."""
     named = list(peers)
     return ({"from": named} if named else {}) | {"ports": _ports(ports)}
 

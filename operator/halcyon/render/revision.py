@@ -20,26 +20,26 @@ from halcyon.render.site import Site, Subject
 HISTORY_LIMIT = 10
 """Number of ControllerRevisions that are kept per model. Older ones are deleted."""
 NOTE = f"{GROUP}/rollout"
-"""Annotation of a ControllerRevision. Its value is the outcome of the rollout of the revision, and can change, unlike
-the data of the ControllerRevision."""
+"""Annotation of a ControllerRevision with the outcome of the revision's rollout. Unlike the data of a
+ControllerRevision, it can change."""
 SEAL = f"{GROUP}/accepted"
-"""Annotation of the newest ControllerRevision. Its value is the digest of the accepted spec, which shows whether the
-stored spec has been edited since."""
+"""Annotation of the newest ControllerRevision with the digest of the accepted spec, which reveals whether the stored
+spec has been edited."""
 _FORMAT = 1
 
 
 @dataclass(frozen=True)
 class Content:
-    """Files of a model in a ConfigMap, limited to the keys that the source names."""
+    """Files of a model in a ConfigMap, limited to the keys that the source lists."""
 
     data: Mapping[str, str]
     binary: Mapping[str, str]
-    """Values of the ConfigMap's `binaryData`, by key. They are in base64, as in the API."""
+    """Values of the ConfigMap's `binaryData`, by key, in base64 as in the API."""
 
 
 @dataclass(frozen=True)
 class Revision:
-    """Revision with all data that is needed to build its servers."""
+    """Revision with all data needed to build its servers."""
 
     key: str
     template: Object
@@ -53,8 +53,8 @@ class Revision:
     note: str = ""
     """Text of the annotation `NOTE`; empty if there is no such annotation."""
     base: str = ""
-    """Key of the spec if this revision is a newer rendering of a spec that an older revision already has. It is empty
-    otherwise, because `key` is then the key of the spec."""
+    """Key of the spec if this revision is a newer rendering of the spec of an older revision; otherwise empty, because
+    `key` is then the key of the spec."""
     version: str = ""
     """Version of the operator that rendered the template; empty if unknown."""
     site: str = ""
@@ -64,7 +64,7 @@ class Revision:
     seal: str = ""
     """Digest of the accepted spec, from the annotation `SEAL`; empty if there is no such annotation."""
     others: Mapping[str, Any] = field(default_factory=dict)
-    """Data that a later operator version has stored, and that this version doesn't know."""
+    """Data stored by a later operator version that this version doesn't know."""
 
     @property
     def spec_key(self) -> str:
@@ -75,7 +75,8 @@ class Revision:
 def key(subject: Subject, spec: Spec, content: Content | None) -> str:
     """Return the key of a revision: a digest of the model's files and of all parts of the spec that affect server pods.
 
-    Fields with their default value are excluded, so that new fields of a later version change no key and restart no pods.
+    Fields with their default value are excluded, so that fields added in a later version change no key and restart no
+    pods.
     """
     inputs: dict[str, Any] = {
         "model": _set_fields(spec.model),
@@ -138,7 +139,7 @@ def render(
 def site_digest(site: Site) -> str:
     """Return a digest of the operator version and of the site settings that affect the pod template of servers.
 
-    While this digest is the same, a spec always renders to the same template.
+    As long as this digest stays the same, a spec always renders to the same template.
     """
     parts: list[Any] = [site.version, site.operator_image, site.server_image, list(site.pull_secrets)]
     models, exempt = site.policy.models, list(site.policy.exempt_namespaces)

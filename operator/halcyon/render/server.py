@@ -1,6 +1,7 @@
 """Objects of a slot's servers: pod template, Deployment, headless Service and PodDisruptionBudget.
 
-The pod template is rendered once per revision and stored in its ControllerRevision, so that an operator upgrade restarts no pods.
+The pod template is rendered once per revision and stored in its ControllerRevision, so that an operator upgrade
+restarts no pods.
 """
 
 from __future__ import annotations
@@ -20,24 +21,24 @@ from halcyon.render.site import Site, Subject
 PRE_STOP_S = 5
 """Minimum time from the deletion of a pod until its SIGTERM, in seconds.
 
-During this time all balancers detect the deletion and send no more requests. If gRPC streams are open, SIGTERM is delayed until they end,
-by at most `traffic.drainTimeout`.
+During this time, all balancers detect the deletion and stop sending requests. If gRPC streams are open, SIGTERM is
+delayed until they end, by at most `traffic.drainTimeout`.
 """
 EXIT_MARGIN_S = 10
-"""Time from Triton's own exit timeout until the kubelet's SIGKILL, in seconds."""
+"""Time from the end of Triton's own exit timeout until the kubelet's SIGKILL, in seconds."""
 
 _FETCH_MEMORY = "256Mi"
-"""Memory limit of the fetcher, unless the pod is Guaranteed."""
+"""Memory limit of the fetcher. In a pod with the QoS class Guaranteed, the limit may be higher."""
 _CLOSED = "shared-memory,trace,logging"
 _REPOSITORY, _SOURCE = "/models", "/halcyon/source"
 _OVERLAY, _HOME = "/halcyon/overlay", "/halcyon/home"
 _EVICTABLE = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
-"""Annotation with the names of the emptyDirs that the cluster autoscaler ignores when it removes a node. Each new pod
-fills these volumes again."""
+"""Annotation with the names of the emptyDirs that the cluster autoscaler may discard when it removes a node. Each new
+pod fills these volumes again."""
 _RESTART_FIELD = f"metadata.annotations['{names.RESTART_ANNOTATION}']"
 _HOME_LIMIT = "20Gi"
-"""Size limit of the volume HOME. Libraries download weights to caches in it, so the limit is the default of
-`source.sizeLimit`."""
+"""Size limit of the volume HOME. It is the default of `source.sizeLimit`, because libraries download weights to caches
+in this volume."""
 
 
 def drain_s(spec: Spec) -> int:
@@ -152,10 +153,11 @@ def _fetch(subject: Subject, spec: Spec, site: Site) -> Object:
 
 
 def _fetch_resources(spec: Spec, site: Site) -> Object:
-    """Return the resources of the fetcher, which don't keep a pod from the QoS class Guaranteed.
+    """Return the resources of the fetcher, chosen so that the pod can have the QoS class Guaranteed.
 
-    A pod is Guaranteed if requests equal limits in each container, init containers included. Only such pods get exclusive cores (static
-    CPU manager) near their GPU (topology manager). The fetcher ends before Triton starts, so the same amounts cost nothing.
+    A pod is Guaranteed if requests equal limits in each container, init containers included. Only such pods get
+    exclusive cores (static CPU manager) near their GPU (topology manager). The fetcher then gets Triton's CPU and at
+    least its memory, which costs nothing, because it ends before Triton starts.
     """
     specified = spec.runtime.resources
     limits, requests = specified.limits or ResourceList(), specified.requests or ResourceList()
@@ -166,7 +168,7 @@ def _fetch_resources(spec: Spec, site: Site) -> Object:
 
 
 def _are_equal(request: str | None, limit: str | None) -> bool:
-    """Return whether request and limit are the same amount. Without a request, the API server takes the limit."""
+    """Return whether request and limit are equal. A missing request defaults to the limit in the API server."""
     return limit is not None and (request is None or quantity(request) == quantity(limit))
 
 
@@ -233,11 +235,9 @@ def _triton(subject: Subject, spec: Spec, site: Site, model: str) -> Object:
 def _closed(subject: Subject) -> list[str]:
     """Return the arguments with which Triton restricts its administrative APIs.
 
-    Requests to these APIs then need a header with a secret value.
-
-    Balancers forward no requests to these APIs, so this is a second security boundary. If clients connect directly to
-    servers, it is the only one. Statistics, configuration and the repository index are not restricted, because agents
-    read them.
+    Requests to these APIs then need a header with a secret value. Balancers forward no such requests, so this is a
+    second security boundary. It is the only one if clients connect directly to servers. Statistics, configuration and
+    the repository index are not restricted, because agents read them.
     """
     key = f"halcyon={names.digest([subject.uid, 'restricted'])}"
     return [f"{option}={_CLOSED}:{key}" for option in ("--http-restricted-api", "--grpc-restricted-protocol")]
@@ -256,10 +256,10 @@ def _pre_stop(spec: Spec) -> str:
 def _environment(spec: Spec) -> list[Object]:
     """Return Halcyon's environment variables, unless the spec sets them, and then those of the spec.
 
-    The folder HOME of the image is on the read-only root file system. By default, libraries have their caches under
-    HOME (XDG, Hugging Face, PyTorch, Numba, Matplotlib, the Triton language, CUDA), so no other variable is set, and
-    those of the image still apply. USER is set because libraries request the user's name, and the image may have none
-    for the pod's user. Halcyon's variables come first, because later ones may refer to `$(HOME)`.
+    HOME is set because the image's own home folder is on the read-only root file system. Libraries keep their caches
+    under HOME by default (XDG, Hugging Face, PyTorch, Numba, Matplotlib, the Triton language, CUDA), so no other cache
+    variable is set, and those of the image still apply. USER is set because libraries look up the user's name, and the
+    image may have none for the pod's user. Halcyon's variables come first, because later ones may refer to `$(HOME)`.
     """
     entries = [entry.to_dict() for entry in spec.runtime.env or ()]
     ours: list[Object] = [
@@ -284,7 +284,7 @@ def _resources(spec: Spec) -> Object:
 def progress_deadline_s(startup_timeout_s: int) -> int:
     """Return the progress deadline of a Deployment in seconds.
 
-    It is the startup timeout plus a margin for the time before the start of the container.
+    It is the startup timeout plus a margin for the time before the container starts.
     """
     return startup_timeout_s + 60
 
@@ -324,7 +324,7 @@ def deployment(
 
 
 def slot_service(subject: Subject, slot: Slot) -> Object:
-    """Build the headless Service of a slot. Balancers find the slot's pods in its EndpointSlices."""
+    """Build the headless Service of a slot, in whose EndpointSlices balancers find the slot's pods."""
     result = child(
         "v1",
         "Service",
@@ -351,7 +351,7 @@ def disruption_budget(subject: Subject, slot: Slot) -> Object:
 
 
 def evictable_singly(subject: Subject, name: str, component: str, slot: Slot | None = None) -> Object:
-    """Build a PodDisruptionBudget that allows one eviction at a time. Pods that aren't ready may always be evicted."""
+    """Build a PodDisruptionBudget that allows one eviction at a time. Pods that aren't ready can always be evicted."""
     labels = None if slot is None else {names.SLOT_LABEL: slot}
     result = child("policy/v1", "PodDisruptionBudget", subject, name, component, labels=labels)
     result["spec"] = {

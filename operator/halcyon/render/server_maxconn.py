@@ -1,7 +1,7 @@
-"""Maximum number of requests in flight from one balancer process to one server (HAProxy's `maxconn` of a server).
+"""Maximum number of requests in flight from one balancer process to one server: `maxconn` in HAProxy.
 
-Further requests wait in the balancer's queue. For models that Triton does not batch, `spec.traffic.maxConcurrency`, or
-a limit that the agents determine, replaces this number.
+Further requests wait in the balancer's queue. For models that Triton does not batch, `spec.traffic.maxConcurrency` or a
+limit determined by the agents replaces this number.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from halcyon.api.spec.defaults import batch_capacity
 def server_connections(spec: Spec) -> int:
     """Return the maximum number of requests in flight from one balancer process to one server.
 
-    Three batches in total keep Triton's batcher supplied (measured: two starve it a little, one halves its throughput).
-    Each process must send two batches, because it has no information about the requests of the other processes.
+    Three batches over all balancers keep Triton's batcher busy (measured: with two it sometimes idles, one halves its
+    throughput). Each process may send at least two, because it doesn't know the requests of the other processes.
     """
     capacity = batch_capacity(spec)
     return max(2 * capacity, -(-3 * capacity // spec.traffic.balancer_replicas))
@@ -23,7 +23,7 @@ def server_connections(spec: Spec) -> int:
 def finds_concurrency(spec: Spec) -> bool:
     """Return whether the agents determine how many requests a server may have in progress.
 
-    If the model's own configuration enables batching, the agents don't determine it.
+    They don't for a spec that sets `maxConcurrency`, batching, or the order or length of Triton's queue.
     """
     batching = spec.batching
     if batching is not None and (batching.priority_levels or batching.queue_policy is not None):

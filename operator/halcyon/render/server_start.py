@@ -1,12 +1,12 @@
 """Start of the Triton container, and its arguments for gRPC connections of clients without a balancer.
 
-The command is a POSIX shell script that adapts the start of Triton to its image and its pod. It handles unknown
-options, IPv6 addresses, CPU limits, complete configurations, dead Python stubs, leftover shared memory, ordered restarts, and
-NVIDIA's entrypoint.
+The command is a POSIX shell script that adapts the start of Triton to its image and its pod. It handles unsupported
+options, IPv6 addresses, CPU limits, complete configurations, dead Python stubs, leftover shared memory, requested
+restarts, and NVIDIA's entrypoint.
 
-The shell stays the container's first process, and Triton is its child. A container ends with its first process, which
-ignores SIGKILL from inside the container. As a child, Triton can always be ended, so the kubelet restarts the container
-at once.
+The shell stays the container's first process (PID 1), and Triton is its child. A container ends with PID 1, which
+ignores SIGKILL from inside the container. Triton as a child can always be killed. The shell then exits, and the kubelet
+restarts the container at once.
 """
 
 # | difference between images and pods | what the script does |
@@ -27,19 +27,19 @@ from halcyon.api.documents.repository_marker import COMPLETE, INSTANCES, STUB_EX
 from halcyon.api.spec.routing_mode import TRITON_BODY_BYTES
 
 ORDERS = "/halcyon/orders"
-"""Mount path of the volume with the operator's orders. If the operator orders a restart, the file `restart` contains
-the value of the annotation `RESTART_ANNOTATION`."""
+"""Mount path of the volume with the operator's instructions. To restart Triton, the operator changes the value of the
+annotation `RESTART_ANNOTATION`, which the file `restart` contains."""
 STOP_S = 2
-"""Time that Triton has to finish its requests before an ordered restart, in seconds. It is short because the balancers
-have taken the pod out before, and a Triton with a dead backend may never finish."""
+"""Time for which Triton may finish its requests before a requested restart, in seconds. It is short because the
+balancers have already taken the pod out of service, and a Triton with a dead backend may never finish."""
 POD_IP = "HALCYON_POD_IP"
-"""Environment variable with the address of the pod to which the kubelet's probes connect."""
+"""Name of the environment variable with the pod address to which the kubelet's probes connect."""
 MAX_AGE_MS = 60_000
-"""Maximum age of a gRPC channel, in milliseconds. Clients reconnect after this time, and then find new pods."""
+"""Maximum age of a gRPC channel, in milliseconds. Clients then reconnect and thus find new pods."""
 _MIN_AGE_MS = 500
 _PING_INTERVAL_MS = 5_000
-"""Minimum interval, in milliseconds, between keepalive pings of a client that Triton accepts. It is half of the minimum
-in gRPC libraries, which is 10 s."""
+"""Minimum interval, in milliseconds, between a client's keepalive pings that Triton accepts. It is half the minimum of
+gRPC libraries, which is 10 s."""
 OPTIONAL = {
     "metrics-interval-ms": "GPU metrics are updated every 2 s instead of every second",
     "allow-gpu-metrics": "Triton tries to read the GPU metrics of slices, which it can't measure",
@@ -48,24 +48,23 @@ OPTIONAL = {
     "grpc-http2-min-recv-ping-interval-without-data": "Triton closes the channels of clients that send keepalive pings often",
     "grpc-keepalive-permit-without-calls": "Triton closes idle channels of clients that send keepalive pings",
 }
-"""Options that the start script omits if this release of Triton doesn't support them. Each value describes what happens
-without the option."""
+"""Options that the start script omits if this Triton release doesn't support them. Each value describes the consequence
+of omitting the option."""
 RESTRICTED = ("http-restricted-api", "grpc-restricted-protocol")
-"""Options that restrict Triton's administrative APIs. A release may lack them only if there are balancers, because
-balancers block these APIs too."""
+"""Options that restrict Triton's administrative APIs. A release without them can be used only with balancers, which
+block these APIs too."""
 _SHARED_MEMORY = "/dev/shm/triton_python_backend_shm_region_*"  # noqa: S108  # a volume of the pod's own
-"""Shared memory files of Triton's Python backend, with the default of its option `shm-region-prefix-name`. The backend
-deletes them only if it ends by itself.
-"""
+"""Shared memory files of Triton's Python backend, by the default of its option `shm-region-prefix-name`. The backend
+deletes them only on a normal exit."""
 _NVIDIA_ENTRYPOINT = "/opt/nvidia/nvidia_entrypoint.sh"
 
 
 def _watch(repository: str) -> str:
-    """Return shell commands that watch the Python stub processes and the operator's orders in the background.
+    """Return shell commands that watch the Python stub processes and the operator's restart requests in the background.
 
-    Triton doesn't wait for a stub process that ended, so the process stays a zombie, and field 52 of its stat file is
-    the exit status. The end is reported only if the process is found twice, a moment apart, because Triton itself ends
-    stub processes while it completes a configuration.
+    Triton doesn't reap a stub process that ended, so it stays a zombie, and field 52 of its stat file is the exit
+    status. A zombie is reported only if it is found twice, a moment apart, because Triton itself ends stub processes
+    while it completes a configuration.
     """
     return f"""\
 watch() {{
@@ -125,9 +124,10 @@ done
 
 
 def command(repository: str, *, direct: bool) -> list[str]:
-    """Return the container's command, to which the container's arguments are added.
+    """Return the container's command, to which the container's arguments are appended.
 
-    Without balancers (`direct`), Triton fails if it can't restrict its administrative APIs, because nothing else protects them.
+    Without balancers (`direct`), Triton does not start if it can't restrict its administrative APIs, because nothing
+    else protects them.
     """
     optional = "|".join(f"--{name}=*" for name in (*OPTIONAL, *(() if direct else RESTRICTED)))
     script = f"""\
@@ -164,10 +164,11 @@ def larger_bodies(max_request_bytes: int) -> list[str]:
 
 
 def direct_clients(*, drain_s: int) -> list[str]:
-    """Return the Triton arguments for gRPC channels of clients: they reconnect after a maximum time, and may send keepalive pings.
+    """Return the Triton arguments for clients' gRPC channels: a maximum age, and permission for keepalive pings.
 
-    Clients find newer pods when they reconnect. Channels are not closed by force after the maximum time, so streams may last longer.
-    By default, Triton closes a channel after three pings within 5 minutes, also while a request is in progress.
+    Clients reconnect after the maximum age and thus find newer pods. Channels are not closed by force, so streams may
+    last longer. By default, Triton closes a channel after three pings within 5 minutes, even while a request is in
+    progress.
     """
     return [
         f"--grpc-max-connection-age={connection_age_ms(drain_s)}",
@@ -179,8 +180,8 @@ def direct_clients(*, drain_s: int) -> list[str]:
 def connection_age_ms(drain_s: int) -> int:
     """Return the maximum age of a gRPC channel, in milliseconds.
 
-    The maximum age is shorter than the drain by more than gRPC's jitter of 10 %. A stopping pod waits until no client
-    is connected, but not longer than the drain. Clients that connect in the first seconds of the drain must therefore
-    reconnect before it ends.
+    It is shorter than the drain by more than gRPC's jitter of 10 %. A stopping pod waits until no client is connected,
+    but not longer than the drain. Clients that connect in the first seconds of the drain must therefore reconnect
+    before it ends.
     """
     return max(min(drain_s * 1000 * 2 // 3, MAX_AGE_MS), _MIN_AGE_MS)

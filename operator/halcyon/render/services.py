@@ -1,6 +1,6 @@
 """Services through which clients connect to the servers without a balancer.
 
-Out of scope: gRPC connection settings of the servers (`server_start`), routes of a Gateway (`gateway_routes`).
+Out of scope: the servers' gRPC connection settings (`server_start`), routes of a Gateway (`gateway_routes`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def service(subject: Subject, spec: Spec) -> Object:
 def headless(subject: Subject, spec: Spec) -> Object:
     """Build the headless Service of all servers, for gRPC clients that do their own load balancing.
 
-    Its DNS name resolves to the addresses of all ready servers. The headless Service of a slot is not suitable for clients, because the
-    servers can move to the other slot.
+    Its DNS name resolves to the addresses of all ready servers. The headless Service of a slot is unsuitable for
+    clients, because the servers can move to the other slot.
     """
     result = child("v1", "Service", subject, names.headless(subject.name), names.SERVER)
     result["spec"] = {

@@ -1,4 +1,4 @@
-"""Site settings: settings of the platform team for all ModelDeployments of an installation."""
+"""Site settings: the platform team's settings for all ModelDeployments of an installation."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ SERVICE_ANNOTATIONS = (
     "kube-vip.io/",
     "external-dns.alpha.kubernetes.io/",
 )
-"""Default for the annotation prefixes that `traffic.service.annotations` may have. They are those of cloud load
-balancers and external-dns."""
+"""Default for the prefixes of annotations in `traffic.service.annotations`: those of cloud load balancers and
+external-dns."""
 
 ANYWHERE = Placement.defaults()
 
@@ -43,7 +43,7 @@ class Site:
     collector: CollectorAddress | None
     """Address to which agents send reports; None until the operator has its serving certificate."""
     pull_secrets: tuple[str, ...] = ()
-    """Names of the Secrets for pulling Halcyon's images, in the namespace of the ModelDeployment."""
+    """Names of the Secrets for pulling Halcyon's images, which are in the namespace of the ModelDeployment."""
     service_annotations: tuple[str, ...] = SERVICE_ANNOTATIONS
     """Prefixes of the annotations that `traffic.service.annotations` may have."""
     model_pod_labels: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ class Site:
     cpu_limit: str = ""
     """CPU limit of each of Halcyon's own containers in the namespaces of models, such as `2`; empty if they have none."""
     fixed_user_ids: bool = True
-    """Whether the users and groups of pods are fixed. If not, the platform assigns them, as OpenShift does."""
+    """Whether pods have fixed users and groups. If not, the platform assigns them, as OpenShift does."""
     downloads: SiteDownloads = NO_DOWNLOADS
     """Proxy and certificates for the downloads of models."""
     version: str = ""

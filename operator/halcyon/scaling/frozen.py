@@ -1,4 +1,4 @@
-"""Dataclasses for values created on every decision: immutable to the type checker, and cheap to create.
+"""Dataclasses for values created on every decision: immutable for the type checker, but cheap to create.
 
 The `__init__` of a frozen dataclass sets each field with `object.__setattr__`, which costs about 0.05 us per field. A
 decision creates about twenty values with 150 fields in total, so this would take a tenth of its time budget. Use

@@ -1,18 +1,17 @@
-"""The site's GPU budget: how replicas are shared among models if the budget can't satisfy all demands.
+"""The site's GPU budget: how GPUs are divided among models if the budget can't satisfy all demands.
 
 Replicas are granted one at a time, until the next one does not fit. The order does not depend on the budget:
 
-1. The floors of all models, as far as a model already runs these replicas: by priority and, within a priority, level
-   by level.
-2. The rest of the floors: by priority and, within a priority, level by level.
+1. Replicas within a model's floor that already run: by priority and, within a priority, level by level.
+2. The other replicas within the floors: by priority and, within a priority, level by level.
 3. Desired replicas that already run. This step is only for budgets without `preempt`, where no model is shrunk for
    another.
-4. The rest of the desired replicas: by priority and, within a priority, by need.
+4. The other desired replicas: by priority and, within a priority, by need.
 
-A floor is the number of replicas that a model keeps despite preemption. "Level by level" means that the next replica
-goes to the model that would then have the fewest GPUs relative to its need. Ties are broken by key. The result is
-max-min fairness in whole replicas. The code computes the level directly and then grants the remaining GPUs one replica
-at a time.
+A floor is the number of replicas that a model keeps even if it is preempted. "Level by level" means that the next
+replica goes to the model that would then have the fewest GPUs relative to its need. Ties are broken by key. The result
+is max-min fairness in whole replicas. The code computes the level directly and then grants the remaining GPUs one
+replica at a time.
 
 Invariants: the grants never exceed the budget or the quota of a namespace. If all floors fit, a bigger site budget
 never gives a model less. Drawback: if the next replica in the order needs more GPUs than are left, these GPUs stay
@@ -48,13 +47,13 @@ class Demand:
     """GPUs of one replica. If it is 0, the model is granted all its desired replicas."""
     current: int = 0
     floor: int = 0
-    """Minimum number of replicas that the model keeps if a model with higher priority needs GPUs. It has no effect
-    above `desired`."""
+    """Number of replicas that the model keeps even if a model with higher priority needs GPUs. It has no effect above
+    `desired`."""
     priority: int = 0
     """Priority of the model; models with a higher value are served first."""
     need: float = 1.0
-    """Weight of the model among the models of the same priority, for example its backlog in seconds. Models whose need
-    is 0 are served last."""
+    """Weight of the model among models of the same priority, for example its backlog in seconds. Models with need 0 are
+    served last."""
 
     @property
     def namespace(self) -> str:
@@ -74,15 +73,14 @@ class Budget:
     preempt: bool = True
     """Whether a model may be scaled down to its floor in favour of a model with higher priority or greater need."""
     fill: bool = False
-    """Whether a model with smaller replicas may get the GPUs that are left if they are too few for the next replica in
-    the order."""
+    """Whether GPUs that are too few for the next replica in the order may go to a model with smaller replicas."""
 
 
 class Grant(NamedTuple):
     """Replicas granted to one model.
 
-    The class is a named tuple because 10,000 are created at once, and creating a frozen dataclass takes three times as
-    long.
+    The class is a named tuple because 10,000 are created at once, and a frozen dataclass takes three times as long to
+    create.
     """
 
     key: str
@@ -92,7 +90,7 @@ class Grant(NamedTuple):
     cause: Cause
     """Limit that reduced the replicas of the model below the desired number; "none" if it got all of them."""
     limit: int = 0
-    """Number of GPUs in the budget or quota that reduced the replicas; 0 if the model got all desired replicas."""
+    """Size in GPUs of the budget or quota that reduced the replicas; 0 if the model got all desired replicas."""
 
     def describe(self) -> str:
         """Describe the grant as a phrase.
@@ -155,7 +153,7 @@ class _Shares:
                     self.quotas[namespace] -= gpus
 
     def _within_quotas(self, members: Sequence[int], targets: Sequence[int], *, by_need: bool) -> Sequence[int]:
-        """Return the target numbers of replicas, reduced by the quotas of the namespaces.
+        """Return the target replicas, reduced so that no namespace exceeds its quota.
 
         Only the targets of `members` are reduced.
         """
@@ -226,9 +224,9 @@ def _levelled(
     fill: bool,
     by_need: bool,
 ) -> dict[int, int]:
-    """Return the number of replicas of each model in `members` after `left` GPUs are granted.
+    """Return the replicas of each model in `members` after granting `left` GPUs.
 
-    Each GPU goes to the model that has the fewest GPUs relative to its need. No model gets more replicas than `caps`
+    Each GPU goes to the model with the fewest GPUs relative to its need. No model gets more replicas than `caps`
     allows.
     """
     ends: dict[int, int] = {}

@@ -3,8 +3,8 @@
 A pod that is assigned to a node is starting, busy, idle or unknown. The last three states apply once the pod is ready,
 and depend on the utilisation of its GPU.
 
-GPU time is stored per hour for the last day. The cost per inference therefore follows changes within a day. In the
-morning, it still includes the night. Unknown values are None: without a price the cost is None, not 0.
+GPU time is stored per hour for the last day, so the cost per inference is an average over the last 24 hours. Unknown
+values are None: without a price the cost is None, not 0.
 """
 
 # | state    | GPU time counted                                                                          |
@@ -25,8 +25,8 @@ MAX_GAP_S = 60.0
 """Longest interval between two samples that is counted, in seconds. A longer interval, for example after the process
 was paused, is left out."""
 MIN_INFERENCES = 100.0
-"""Minimum number of inferences in the last day before their cost per thousand is published. With fewer inferences, the
-cost would not be meaningful."""
+"""Minimum number of inferences in the last day before the cost per thousand is published. With fewer, it would not be
+meaningful."""
 MIN_COUNTED_S = 600.0
 """Minimum counted time, in seconds, before shares of GPU time are published. In the first minutes, all GPU time is
 spent on starting pods."""
@@ -35,7 +35,7 @@ _MIN_RELATIVE_CHANGE, _MIN_SHARE_CHANGE = 0.2, 0.05
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """GPU-seconds by state, and the inferences computed in that time."""
+    """GPU-seconds by state, and the number of inferences in the same period."""
 
     starting: float = 0.0
     busy: float = 0.0
@@ -48,15 +48,15 @@ class Spent:
     seconds: float = 0.0
     """Elapsed time that is counted, in seconds."""
     scaled: float = 0.0
-    """GPU-seconds in all four states during the time in which the maximum replicas were known."""
+    """GPU-seconds in all four states, counted only while the maximum replicas were known."""
 
     def __add__(self, other: Spent) -> Spent:
-        """Return the sum of two counts of GPU time, field by field."""
+        """Return the sum of two values, field by field."""
         return Spent(*map(add, self.parts, other.parts))
 
     @property
     def parts(self) -> tuple[float, ...]:
-        """Return the values of all fields, in their order.
+        """Return the values of all fields, in order.
 
         The function `dataclasses.astuple` would take thirty times as long.
         """
@@ -97,25 +97,24 @@ class GpuUsage:
 
     @property
     def held(self) -> int:
-        """Return the number of GPUs that the model's pods hold, ready or not. All of these GPUs cost money."""
+        """Return the number of GPUs that the model's pods hold, ready or not. All of them cost money."""
         return self.starting + self.serving
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """GPU time of one model that has been counted so far."""
+    """GPU time of one model, counted so far."""
 
     last: GpuUsage | None = None
     total: Spent = Spent()
-    """GPU time since this process started counting."""
+    """GPU time counted since this process started."""
     hours: tuple[tuple[int, Spent], ...] = ()
-    """GPU time of each of the last 24 hours, oldest first, as (number of the hour since the epoch, GPU time in this
-    hour)."""
+    """GPU time in each of the last 24 hours, oldest first, as (hour number since the epoch, GPU time)."""
 
     def counted(self, usage: GpuUsage) -> Ledger:
-        """Return the counted GPU time after adding the time between the last sample and `usage`.
+        """Return the ledger with the GPU time between the last sample and `usage` added.
 
-        The first sample adds no time. A sample that comes more than `MAX_GAP_S` after the last one adds no time either.
+        No time is added for the first sample, or for a sample more than `MAX_GAP_S` after the last one.
         """
         before, hour = self.last, int(usage.at // HOUR_S)
         hours = tuple((at, entry) for at, entry in self.hours if hour - HOURS < at <= hour)
@@ -185,16 +184,15 @@ class Prices:
 
     currency: str = ""
     by_product: Mapping[str, float] = field(default_factory=dict)
-    """Price of a GPU per hour, by the value of the node label nvidia.com/gpu.product, or by the name of the resource."""
+    """Price of a GPU per hour, by the value of the node label nvidia.com/gpu.product or by resource name."""
     default: float | None = None
-    """Price per hour of a GPU whose product is not in `by_product`; None if there is no such price."""
+    """Price per hour of a GPU whose product is not in `by_product`; None if there is no default."""
 
     def of(self, product: str | None, resource: str | None = None) -> float | None:
-        """Return the price per hour of a GPU.
+        """Return the price per hour of a GPU; None if unknown, which doesn't mean that the GPU is free.
 
-        The result is None if the price is unknown, which doesn't mean that the GPU is free. The price of the resource
-        takes precedence over that of the product. The reason is that the product label of a node with partitioned GPUs
-        names the whole GPU.
+        The price of the resource takes precedence over that of the product, because the product label of a node with
+        partitioned GPUs names the whole GPU.
         """
         names = (name for name in (resource, product) if name in self.by_product)
         return next((self.by_product[name] for name in names if name), self.default)
@@ -202,7 +200,7 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Costs of a model and its shares of GPU time, as published in the status and in metrics."""
+    """Cost of a model and its shares of GPU time, as published in the status and in metrics."""
 
     gpus: int
     """Number of GPUs that the model's pods hold now."""
@@ -210,15 +208,15 @@ class Cost:
     per_thousand: float | None
     """Cost of a thousand inferences, averaged over the last day; None if unknown."""
     saving: float | None
-    """Share of GPU time that was saved over the last day, compared with always running the maximum replicas. Time
-    during which the model had no scaling is not counted."""
+    """Share of GPU time that was saved over the last day, compared with always running the maximum replicas. Only time
+    during which the model had scaling enabled is counted."""
     starting: float | None
-    """Share of the last day's GPU time that belonged to starting pods."""
+    """Share of the last day's GPU time spent on starting pods."""
     busy: float | None
     idle: float | None
-    """Share of the last day's GPU time in which the GPUs were idle. Time in an unknown state is divided between busy
-    and idle in the ratio of the known time. The value is None if the state is known for less than half of the time.
-    `busy` is computed in the same way."""
+    """Share of the last day's GPU time in which the GPUs were idle; None if the state is known for less than half of
+    the time. Time in an unknown state is divided between busy and idle in proportion to the known time. `busy` is
+    computed in the same way."""
 
 
 def cost(ledger: Ledger, price: float | None) -> Cost:
@@ -247,8 +245,8 @@ def cost(ledger: Ledger, price: float | None) -> Cost:
 def has_changed(shown: Cost, now: Cost) -> bool:
     """Return whether the published costs must be updated at once.
 
-    This is so if the number of GPUs or the cost per hour differs, or if the cost per thousand inferences became known
-    or unknown.
+    True if the number of GPUs or the cost per hour changed, or the cost per thousand inferences became known or
+    unknown.
     """
     return _published(shown) != _published(now)
 
@@ -256,8 +254,8 @@ def has_changed(shown: Cost, now: Cost) -> bool:
 def has_moved(shown: Cost, now: Cost) -> bool:
     """Return whether the published shares or cost per thousand are outdated.
 
-    This is so if a share became known or unknown, or changed by at least 5 percentage points. It is also so if the cost
-    per thousand inferences changed by more than 20 %.
+    True if a share became known or unknown or changed by at least 5 percentage points, or if the cost per thousand
+    inferences changed by more than 20 %.
     """
     for name in ("saving", "starting", "busy", "idle"):
         a, b = getattr(shown, name), getattr(now, name)

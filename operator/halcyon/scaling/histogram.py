@@ -11,13 +11,13 @@ from itertools import accumulate, pairwise
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Number of responses by latency bucket."""
+    """Histogram of latencies: number of responses by bucket."""
 
     bounds_s: tuple[float, ...]
     """Upper bounds of the buckets in seconds, inclusive, ascending."""
     counts: tuple[int, ...]
-    """Number of responses per bucket. The last entry counts the responses above all bounds, so there is one entry more
-    than there are bounds."""
+    """Number of responses per bucket, followed by the number above all bounds, so it has one entry more than the
+    bounds."""
 
     def __post_init__(self) -> None:
         """Check the bounds and counts.
@@ -61,7 +61,7 @@ class Histogram:
         return self.bounds_s[place] if place < len(self.bounds_s) else None
 
     def least_bound(self, share: float) -> float | None:
-        """Return the lowest bound that at least `share` of the responses did not exceed.
+        """Return the lowest bound within which at least `share` of the responses are.
 
         The result is None if there are no responses, or if fewer than `share` of them are within the last bound.
         """
@@ -71,7 +71,7 @@ class Histogram:
         return next((b for b, n in zip(self.bounds_s, accumulate(self.counts), strict=False) if n >= needed), None)
 
     def quantile(self, share: float) -> float | None:
-        """Return the latency in seconds which `share` of the responses did not exceed, interpolated within its bucket.
+        """Return the latency in seconds within which `share` of the responses arrived, interpolated within its bucket.
 
         The result is None if there are no responses, or if fewer than `share` of them are within the last bound.
         """
@@ -82,7 +82,7 @@ class Histogram:
 def growth(before: Sequence[int], now: Sequence[int]) -> tuple[int, ...] | None:
     """Return the growth of each counter of a histogram between two readings.
 
-    Return None if a counter fell. Its process was then restarted and counts from zero.
+    Return None if a counter fell, because the process was then restarted and counts from zero.
     """
     grown = tuple(later - earlier for earlier, later in zip(before, now, strict=True))
     return None if min(grown) < 0 else grown

@@ -1,6 +1,6 @@
 """Sentences that are formatted only when they are read.
 
-Thousands of decisions per second each create a sentence, but few of these sentences are read.
+The operator makes thousands of decisions per second. Each has a sentence, but few of them are read.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from halcyon.scaling.frozen import immutable
 
 
 def plain(value: float, digits: int = 4) -> str:
-    """Return a number with `digits` significant digits and no exponent, for example `20000` in place of `2e+04`."""
+    """Return the number with `digits` significant digits and no exponent, for example `20000` instead of `2e+04`."""
     text = f"{value:.{digits}g}"
     return f"{Decimal(text):f}" if "e" in text else text
 

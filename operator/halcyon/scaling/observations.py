@@ -1,6 +1,6 @@
 """Observation of one model at one time: time series merged from all agents that report on it.
 
-All times, including `now`, are in seconds on the operator's monotonic clock. An unknown value is None in a point and
+All times, including `now`, are in seconds on the operator's monotonic clock. An unknown value is None in a sample and
 `Missing` in a result, never zero. Counters start at any value and never fall, so only their differences are meaningful.
 Out of scope: targets and desired replicas.
 """
@@ -32,7 +32,7 @@ class Value:
 
     value: float
     at: float
-    """Time of the newest sample from which the value was computed."""
+    """Time of the newest sample that the value was computed from."""
 
 
 class Point(Protocol):
@@ -80,13 +80,13 @@ class PodObservation:
     load_error: str | None = None
     versions: tuple[str, ...] = ()
     batches: Batches | None = None
-    """Triton's counters by batch size, from the last time they were read. They restart at zero with the container. The
-    value is None if they were never read."""
+    """Triton's counters by batch size, as last read; None if they were never read. They restart at zero with the
+    container."""
     spent_us: int | None = None
-    """Counter of the time of all batches, including sizes that are not in `batches`, in microseconds; None if it is
-    unknown, or if an older agent doesn't report it."""
+    """Counter of the execution time of all batches in microseconds, including sizes that are not in `batches`; None if
+    it is unknown, for example because an older agent doesn't report it."""
     backend_failure: str | None = None
-    """Failure of the pod's backend, as an agent reports it; None if the backend doesn't fail."""
+    """Failure of the pod's backend, as reported by an agent; None if there is none."""
 
     @property
     def ready(self) -> bool:
@@ -102,7 +102,7 @@ class BalancerPoint:
     queued: float
     """Number of requests in the balancer's queue."""
     inflight: float
-    """Number of requests that the balancer has sent to servers and that are not answered yet."""
+    """Number of requests that the balancer has sent to servers and that are still unanswered."""
     requests: float
     """Counter of requests that the balancer received."""
     rejected: float
@@ -110,10 +110,10 @@ class BalancerPoint:
     errors: float
     """Counter of responses that were lost between a server and the client."""
     counted_at: float
-    """Time at which the counters had these values. This is the time of the previous sample, because growth is counted
-    only after the next sample has confirmed it."""
+    """Time at which the counters had these values. It is the time of the previous sample, because an increase is
+    counted only once the next sample confirms it."""
     unavailable: float = 0.0
-    """Counter of requests that a server, not the balancer, refused (HTTP 503, gRPC UNAVAILABLE)."""
+    """Counter of requests that a server, rather than the balancer, rejected with HTTP 503 or gRPC UNAVAILABLE."""
 
 
 @dataclass(frozen=True)
@@ -122,10 +122,10 @@ class BalancerObservation:
 
     agent: str
     points: tuple[BalancerPoint, ...] = ()
-    """Samples of the balancer, oldest first. If the balancer's HAProxy does not respond, no sample is newer than
-    `MAX_AGE_S`."""
+    """Samples of the balancer, oldest first. While its HAProxy does not respond, no new samples are added."""
     latency: tuple[SlotLatency, ...] = ()
-    """Latency histograms in the newest sample, reported only while two slots exist. They restart at 0 with HAProxy."""
+    """Latency histograms in the newest sample, reported only while the model has two Deployments (slots a and b). They
+    restart at 0 with HAProxy."""
 
 
 @dataclass(frozen=True)
@@ -136,16 +136,16 @@ class Observation:
     """Time at which the observation was made."""
     pods: tuple[PodObservation, ...] = ()
     balancers: tuple[BalancerObservation, ...] = ()
-    """Balancers whose agents reported within `MAX_AGE_S`. A balancer is also left out if its agent has only lost the
+    """Balancers whose agents reported within `MAX_AGE_S`. A working balancer is missing too if its agent has lost the
     connection to the operator."""
     silent: tuple[tuple[str, float], ...] = ()
-    """Agents that haven't sent a report within `MAX_AGE_S`, as (agent, seconds since its last report)."""
+    """Agents that haven't sent a report within `MAX_AGE_S`, as (agent, seconds since the last report)."""
 
 
 def fresh(points: Sequence[P], now: float, getter: Callable[[P], float | None]) -> P | None:
     """Return the newest point for which `getter` returns a value.
 
-    Return None if there is no such point, or if it is older than `MAX_AGE_S`.
+    Return None if there is no such point or if it is older than `MAX_AGE_S`.
     """
     for point in reversed(points):
         if now - point.at > MAX_AGE_S:
@@ -158,9 +158,9 @@ def fresh(points: Sequence[P], now: float, getter: Callable[[P], float | None]) 
 def mean(points: Sequence[P], now: float, window_s: float, getter: Callable[[P], float | None]) -> float | None:
     """Return the time-weighted mean of a value over the last `window_s`; None if no value in the window is known.
 
-    Agents report when a value changes, so each value applies until the next one, but at most for `MAX_AGE_S`. In a
-    plain mean of the samples, a value that lasted five seconds would have the same weight as a value that lasted one.
-    Unknown values have no weight.
+    Agents report when a value changes, so each value applies until the next one, but at most for `MAX_AGE_S`. A plain
+    mean would give a value that lasted five seconds the same weight as one that lasted one second. Unknown values have
+    no weight.
     """
     return mean_of_sum([points], now, window_s, getter)
 
@@ -196,7 +196,7 @@ def mean_of_sum(
 
 
 def _runs(points: Sequence[P], now: float, getter: Callable[[P], float | None]) -> Iterable[tuple[float, float, float]]:
-    """Yield (begin, end, value) for each point with a known value. The value applies from `begin` to `end`."""
+    """Yield (begin, end, value) for each point with a known value, which applies from `begin` to `end`."""
     for index, point in enumerate(points):
         value = getter(point)
         if value is not None and point.at <= now:
@@ -205,7 +205,7 @@ def _runs(points: Sequence[P], now: float, getter: Callable[[P], float | None]) 
 
 
 def _covered(spans: list[tuple[float, float]]) -> float:
-    """Return the total length of the spans. Time that is in several spans counts only once."""
+    """Return the total length of the spans. Time that several spans cover counts only once."""
     length, until = 0.0, -math.inf
     for begin, end in sorted(spans):
         length += max(end - max(begin, until), 0.0)
@@ -216,8 +216,8 @@ def _covered(spans: list[tuple[float, float]]) -> float:
 def rate(points: Sequence[P], now: float, window_s: float, counter: Callable[[P], float | None]) -> float | None:
     """Return a counter's increase per second over the last `window_s`; None if fewer than two points have its value.
 
-    Points that are less than a second apart count as one second apart, so that two reports in quick succession do not
-    look like a surge.
+    Points less than a second apart count as one second apart, so that two reports in quick succession do not look like
+    a surge.
     """
     samples = [(p.at, c) for p in points if p.at >= now - window_s and (c := counter(p)) is not None]
     if len(samples) < 2 or samples[-1][0] <= samples[0][0]:
@@ -234,7 +234,7 @@ def total_rate(
 
 
 def mean_batch(observation: Observation, window_s: float) -> float | None:
-    """Return the mean rows per batch of all pods over the last `window_s`; None if no batch ran or the values are unknown."""
+    """Return the mean rows per batch of all pods over the last `window_s`; None if no batch ran or none is known."""
     series = [pod.points for pod in observation.pods]
     rows = total_rate(series, observation.at, window_s, lambda p: p.rows)
     executions = total_rate(series, observation.at, window_s, lambda p: p.executions)

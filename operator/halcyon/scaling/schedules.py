@@ -1,10 +1,10 @@
-"""Schedules of spec.scaling: which windows are open at a given time, the bounds they set, and how long these apply.
+"""Schedules of spec.scaling: which windows are open at a given time, and the bounds that they set.
 
-A window opens whenever its cron rule matches the wall clock of its time zone. It stays open for its duration, which is
-elapsed time, so that 8 h are 8 h even if the clocks change. If the clocks skip a start, the window opens at the first
-instant after the skipped time. If a start occurs twice, the window opens only the first time. (If the clocks are set
-back from 3:00 to 2:00, an hourly rule therefore opens the window only once from 2:00 to 3:00.) There is no lead time:
-if replicas need 5 minutes to start, set the rule 5 minutes earlier.
+A window opens whenever its cron rule matches the wall clock of its time zone. Its duration is elapsed time, so 8 h are
+8 h even if the clocks change. If a clock change skips a start, the window opens at the first instant after the skipped
+time. If it repeats a start, the window opens only the first time. (If the clocks are set back from 3:00 to 2:00, an
+hourly rule opens the window only once between 2:00 and 3:00.) There is no lead time: if replicas need 5 minutes to
+start, set the rule 5 minutes earlier.
 
 If several windows are open, the highest `low` and the lowest `high` apply. If `low` is then above `high`, `high` wins,
 because it limits the cost, and `conflict` reports this. An evaluation takes a few cron steps per schedule, so callers
@@ -26,8 +26,8 @@ EXAMPLE = "0 8 * * 1-5"
 MIN_DURATION_S = 60.0
 MAX_DURATION_S = 7 * 86_400.0
 CHAIN = 50
-"""Maximum number of extensions that are considered when the end of an open window is computed. If the schedule starts
-again while its window is open, the window is extended. At the computed end, the schedule is evaluated again."""
+"""Maximum number of extensions considered when the end of an open window is computed. A window is extended if the
+schedule starts again while it is open. At the computed end, the schedule is evaluated again."""
 MAX_RULE_LENGTH = 200
 """Maximum length of a cron rule, in characters."""
 
@@ -54,8 +54,8 @@ class Opening:
     name: str
     begin: float
     end: float
-    """Time at which the window closes. Each start of the schedule while the window is open extends it, at most `CHAIN`
-    times."""
+    """Time at which the window closes. Each start of the schedule while the window is open extends it; up to `CHAIN`
+    extensions are included."""
     low: int | None = None
     high: int | None = None
 
@@ -71,8 +71,8 @@ class InForce:
     low: int | None = None
     high: int | None = None
     conflict: str | None = None
-    """Description of a conflict, in which one open schedule sets `low` above the `high` of another; None if there is no
-    conflict."""
+    """Description of a conflict between open schedules, where one sets `low` above another's `high`; None if there is
+    none."""
     upcoming: Opening | None = None
     """Window that opens next; None if no window will open."""
 

@@ -14,7 +14,7 @@ class Authenticator(Protocol):
     """Callable that authenticates the bearer token of an agent."""
 
     async def __call__(self, token: str, audience: str) -> AgentIdentity | None:
-        """Return the identity of the agent with this token. Return None if the token is not valid for this audience.
+        """Return the identity of the agent with this token, or None if the token is not valid for this audience.
 
         Raises:
             Exception: the token can't be validated at present.
@@ -22,7 +22,7 @@ class Authenticator(Protocol):
 
 
 class ExistingModels(Protocol):
-    """Interface to the models that exist, and to their pods."""
+    """Interface to the existing models and their pods."""
 
     @property
     def synced(self) -> bool:

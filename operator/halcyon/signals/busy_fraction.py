@@ -5,10 +5,10 @@ The estimate is used if GPU utilisation is not measured:
     percent = 100 x seconds spent in batches / (seconds passed x instances), over about the last `WINDOW_S`
 
 The estimate is the mean over the instances in a pod, not the utilisation of the GPU. If one of two instances on a GPU
-is busy, the estimate is 50 %, no matter how much of the GPU this instance uses. The time of a batch includes input,
-inference and output, for every backend including Python.
+is busy, the estimate is 50 %, however much of the GPU this instance uses. The time of a batch includes input, inference
+and output, for every backend including Python.
 
-Between two reads, agents report the counters of the last read again, so new reads are detected from changes.
+Until the next read, agents report the same counters again, so a new read is detected by changed counters.
 
 A batch is counted when it ends, so batches of several seconds make the estimate jump. Out of scope: when the estimate
 replaces a measurement (`control.autoscaling.sources.gpu_utilization`).
@@ -40,15 +40,15 @@ MAX_AGE_S = 12.0
 loss of one read has no effect."""
 WINDOW_S = 10.0
 """Window over which an estimate of GPU utilisation is averaged, in seconds. It covers about two reads of the counters.
-The time of a read is known to about 1 s, which would be an error of 20 % over 5 s."""
+The time of a read is known only to about 1 s, which would cause an error of 20 % over 5 s."""
 MIN_WINDOW_S = 3.0
 """Minimum seconds between the two reads from which an estimate is computed, because the time of a read is known only to
-about 1 s. Several agents can read the same pod at different times, so reads may be close together."""
+about 1 s. Reads may be close together if several agents read the same pod."""
 MIN_IDLE_S = 6.0
-"""Seconds without new executions after which the last counters include all executions. It is longer than the interval
-between two reads."""
+"""Seconds without new executions after which the last counters are assumed to include all executions. It is longer than
+the interval between two reads."""
 MAX_GAP_S = 60.0
-"""Maximum seconds between two reads of a pod's counters if an estimate is computed from both. With a thousand pods,
+"""Maximum seconds between two reads of a pod's counters from which an estimate is computed. With a thousand pods,
 agents read each pod every 30 s."""
 MIN_SPACING_S = 0.5
 """Minimum seconds between two observations that are processed. The counters don't change faster."""
@@ -59,11 +59,11 @@ class _Pod:
     """Batch counters of one pod, from the recent reads."""
 
     rows: tuple[int, ...]
-    """Batch sizes that the last read contained, in rows."""
+    """Batch sizes in the last read, in rows."""
     spent_us: int
-    """Counter of the microseconds spent in batches, from the last read."""
+    """Counter of the time spent in batches as of the last read, in microseconds."""
     reads: tuple[tuple[float, int], ...]
-    """Reads of the counter whose time is known, oldest first, as (monotonic time, microseconds spent in batches)."""
+    """Reads whose time is known, oldest first, as (monotonic time, microseconds spent in batches)."""
     executions: float | None
     """Counter of executions in the newest sample; None if unknown."""
     still_since: float
@@ -92,7 +92,7 @@ class BusyMemory:
     def utilization(self, pod: str, *, now: float, instances: int) -> Value | None:
         """Return the busy share of a pod's instances in percent, 0 to 100, with the time of the newest read.
 
-        Return None if this read is older than `MAX_AGE_S`, or if no two reads are `MIN_WINDOW_S` apart yet. If
+        Return None if the read is older than `MAX_AGE_S`, or if no two reads are at least `MIN_WINDOW_S` apart. If
         `instances` is lower than the real number, the result is too high, but at most 100.
         """
         history = self.pods.get(pod)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MAX_STEP_S = 1.0
-"""Maximum deviation of the wall clock, in seconds, at which the offset between the two clocks is kept. The offset is
-not updated more often because each change of it changes the intervals between samples, and thus the rates."""
+"""Maximum deviation of the wall clock, in seconds, at which the offset between the two clocks is kept. Smaller
+deviations are ignored because each change of the offset changes the intervals between samples, and thus the rates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class WallClock:
 
     @classmethod
     def of(cls, *, monotonic_s: float, wall_s: float) -> WallClock:
-        """Compute the offset from readings of both clocks, taken immediately one after the other."""
+        """Compute the offset from readings of both clocks that were taken in immediate succession."""
         return cls(wall_s - monotonic_s)
 
     def at(self, monotonic_s: float) -> float:
@@ -30,10 +30,9 @@ class WallClock:
         return self.offset_s + monotonic_s
 
     def checked(self, *, monotonic_s: float, wall_s: float) -> WallClock:
-        """Return this offset if both clocks still agree with it within `MAX_STEP_S`.
+        """Return this offset if both clocks still agree with it within `MAX_STEP_S`; otherwise return a new one.
 
-        Otherwise return a new offset. The clocks disagree with it if the wall clock was set or the machine was
-        suspended.
+        They disagree if the wall clock was set or the machine was suspended.
         """
         return (
             self

@@ -53,38 +53,38 @@ from halcyon.signals.report_parsing import ForeignReport, parse_in_steps
 
 MAX_BYTES = 512 * 1024
 """Maximum size of a message, in bytes. Each pod takes about 260 bytes, so a report on 1,000 pods (the maximum in a
-spec) fits, including the additional pods of a rollout."""
+spec) and the additional pods of a rollout fits."""
 MAX_REPORTS_PER_S = 4.0
 """Maximum average rate of reports on one stream, in reports per second. An agent sends one report per second, and an
 additional one if a request arrives while there is no replica."""
 MAX_BURST = 20.0
 MAX_STREAMS = 32
-"""Maximum number of streams per model. It is three times the maximum number of balancers in a spec, so that there are
-enough streams during a rollout of the balancers."""
+"""Maximum number of streams per model: three times the maximum number of balancers in a spec, so that there are enough
+during a rollout of the balancers."""
 MAX_OPENED_PER_S, MAX_OPENED_AT_ONCE = 4.0, 64.0
-"""Maximum rate of new streams per model, and their maximum number at once. Agents reconnect once a second at most, and
+"""Maximum rate of new streams per model, and maximum burst of new streams. Agents reconnect once a second at most, and
 each new stream costs a TLS handshake."""
 MAX_TOKEN_AGE_S = 60.0
-"""Time in seconds for which a valid token is cached. It is short, because a deleted ServiceAccount must lose its access
-soon."""
+"""Time in seconds for which a valid token is cached. It is short, so that a deleted ServiceAccount soon loses its
+access."""
 REVIEW_INTERVAL_S = 600.0
 """Interval in seconds at which the token of an open stream is validated again."""
 HEARTBEAT_INTERVAL_S = 10.0
 SEND_TIMEOUT_S = 5.0
 MAX_CONCURRENT_REVIEWS = 16
-"""Maximum number of token reviews at the same time. With this limit, many invalid tokens don't cause a flood of
-TokenReviews at the API server."""
+"""Maximum number of concurrent token reviews. It keeps many invalid tokens from flooding the API server with
+TokenReviews."""
 MAX_WAITING = 256
-"""Maximum number of agents that wait for a token review. If more agents waited, reviews would take longer than the
-agents' timeout of 5 s, so none would succeed."""
+"""Maximum number of agents that wait for a token review. With more, reviews would take longer than the agents' timeout
+of 5 s, and none would succeed."""
 RETRY_AFTER_S = 2
 LARGE_BYTES = 8 * 1024
-"""Size, in bytes, above which reports are processed in turn. A report on 30 pods is smaller."""
+"""Size, in bytes, above which reports take turns, one slice at a time. A report on 30 pods is smaller."""
 SLICE_S = 0.002
 """CPU time, in seconds, after which the processing of a report pauses so that other tasks can run."""
 CPU_SHARE, CPU_SHARE_PER_POD, MAX_CPU_SHARE = 0.02, 0.0002, 0.2
-"""CPU time that is allowed for all reports about a model, as a number of cores. The first value is per model, the
-second is added for each pod, and the third is the maximum.
+"""CPU time allowed for all reports about a model, as a number of cores: a base per model, an addition for each pod, and
+the maximum.
 
 Ten agents of a model with one pod need 0.01. If a model has 1,000 pods, each of ten agents can send a report every 2 s.
 """
@@ -113,11 +113,11 @@ class Collector:
         self._monotonic, self._cpu_time = monotonic, cpu_time
         self._accepted: ReviewCache[AgentIdentity] = ReviewCache(monotonic)
         self._failures = Limiter(monotonic)
-        """Rate limit for invalid tokens, by address of the client."""
+        """Rate limit for invalid tokens, by client address."""
         self._review_slots = asyncio.Semaphore(MAX_CONCURRENT_REVIEWS)
         self._reviews: dict[bytes, asyncio.Task[AgentIdentity | None]] = {}
-        """Token reviews in progress, by digest of the token. If an agent reconnects during a review, it waits for the
-        result of this review."""
+        """Token reviews in progress, by digest of the token. An agent that reconnects during a review waits for its
+        result."""
         self.waiting = 0
         """Number of agents that wait for a token review."""
         self._streams: defaultdict[tuple[str, str], set[web.WebSocketResponse]] = defaultdict(set)
@@ -126,8 +126,8 @@ class Collector:
         self._turn = asyncio.Lock()
         """Lock that is held while a slice of a large report is processed."""
         self._budgets: dict[tuple[str, str], TokenBucket] = {}
-        """CPU time that is left for reports about each model. An entry exists from the model's first stream until the
-        model is deleted."""
+        """CPU time left for reports about each model. An entry exists from the model's first stream until the model is
+        deleted."""
         self._openings = Limiter(monotonic, rate_per_s=MAX_OPENED_PER_S, burst=MAX_OPENED_AT_ONCE)
         """Rate limit for new streams, by model."""
         registry = registry or CollectorRegistry()
@@ -237,7 +237,7 @@ class Collector:
         return kind(text=text, headers=headers)
 
     def forget(self, namespace: str, name: str) -> None:
-        """Close the streams of a deleted model, and drop what is stored about it."""
+        """Close the streams of a deleted model, and drop its stored data."""
         self._store.forget(namespace, name)
         self._budgets.pop((namespace, name), None)
         for stream in self._streams.get((namespace, name), ()):
@@ -291,7 +291,7 @@ class Collector:
             self.reports.labels(result).inc()
             if now - reviewed_at >= REVIEW_INTERVAL_S:
                 reviewed_at = now
-                # A stream keeps no copy of its token of a KiB beside that in the headers of its request.
+                # The request's headers contain the token, about 1 KiB, so the stream keeps no second copy of it.
                 self._run(self._review_again(stream, bearer_token(request.headers), sender))
 
     def _take(self, text: object, sender: Sender, now: float) -> Generator[None, None, str]:
@@ -311,8 +311,8 @@ class Collector:
         """Process a report, and then wait until the model has CPU time left.
 
         Large reports take turns, so that each iteration of the event loop processes only one slice of one large report.
-        While the model has no CPU time left, the stream isn't read. The agent then replaces the report that it couldn't
-        send.
+        While the model has no CPU time left, the stream isn't read. The agent then replaces its unsent report with a
+        newer one.
         """
         budget = self._budgets.setdefault(model, TokenBucket(CPU_SHARE, CPU_BURST_S, self._monotonic()))
         turn = self._turn if is_large else contextlib.nullcontext()
@@ -344,8 +344,8 @@ class Collector:
     async def _review_again(self, stream: web.WebSocketResponse, token: str, sender: Sender) -> None:
         """Close the stream of an agent if its token is no longer valid.
 
-        The token counts as valid while the authenticator is unavailable. Otherwise an outage of the API server would
-        close all streams.
+        The token counts as valid while the authenticator is unavailable, because an outage of the API server would
+        otherwise close all streams.
         """
         model = (sender.namespace, sender.name)
         try:

@@ -1,19 +1,19 @@
 """Mean number of requests in progress, computed by Little's law from a counter of the time that requests took. Pure.
 
-A request adds all of its time to the counter when it ends. If the window is shorter than one request, the growth per
-second is therefore not the number of requests. With ten requests that end together every 30 s, the growth would be 0
-for 29 s and 300 s per second for one second. For this reason, the window
+A request adds all of its time to the counter when it ends. Over a window shorter than a request, the counter's growth
+per second is therefore not the number of requests. With ten requests that end together every 30 s, it would be 0 for 29
+s and 300 s per second for one second. For this reason, the window
 
 - begins and ends with a sample in which requests have ended, and has at least `_MIN_ENDS` of these,
 - ends now if no request has ended for longer than usual.
 
-If requests take longer than the window, the requests that end in it began long ago. The increase of their times shows
-how fast the queue grows. If the times increase by g seconds per second, requests begin at 1 / (1 - g) times the rate at
-which they end. The requests in progress have begun within the time that the newest one takes. Their number is therefore
-(rate of ends) x (time now) / (1 - g).
+If requests take longer than the window, the requests that end in it began long before it. The increase of their times
+shows how fast the queue grows: if the times increase by g seconds per second, requests begin at 1 / (1 - g) times the
+rate at which they end. The requests in progress are those that began within the time that a request takes now, so their
+number is (rate of ends) x (time now) / (1 - g).
 
-Out of scope: what the counter counts. This module is used for the time in Triton's queue, if Triton has no gauge of
-waiting requests. It is also used for the time in computation, if there are no balancers that count requests.
+Out of scope: the meaning of the counter. The module is used for the time in Triton's queue if Triton has no gauge of
+waiting requests, and for the compute time if there are no balancers that count requests.
 """
 
 from __future__ import annotations
@@ -26,18 +26,17 @@ MIN_WINDOW_S = 4.5
 """Minimum length of the window in which requests are counted, in seconds. It covers about five samples of a pod."""
 MAX_WINDOW_S = 180.0
 """Maximum length of the window in which requests are counted, in seconds. If single requests take longer than this, the
-computed number of requests in progress still fluctuates whenever some of them end."""
+result still fluctuates whenever some of them end."""
 _MIN_ENDS = 3
-"""Minimum number of samples in the window, after its first one, in which requests have ended."""
+"""Minimum number of samples after the window's first one in which requests have ended."""
 _MIN_ENDED = 8.0
-"""Minimum number of requests that must have ended in each half of the window. With fewer requests, the increase of
-their times is not computed."""
+"""Minimum number of requests that must have ended in each half of the window for the increase of their times to be
+computed."""
 _GROWTH = (-1.0, 0.9)
-"""Lowest and highest increase of requests' times that is used, in seconds per second. At 0.9, ten times as many
-requests begin as end."""
+"""Lowest and highest increase of requests' times that is used, in seconds per second. At 0.9, requests begin ten times
+as fast as they end."""
 _MIN_SILENCE_S = 2.5
-"""Number of seconds without an ended request that are ignored, because the counters' growth is counted one sample
-late."""
+"""Seconds without an ended request that are ignored, because the counters' growth is counted one sample late."""
 _STEP_S = 1.9
 _AT: Final = 0
 _ENDED: Final = 1
@@ -90,8 +89,8 @@ class MeanInProgress:
 def _with_growth(ring: Ring, first: int, last: int, now: float) -> float | None:
     """Return the mean number of requests in progress, allowing for an increase of their times.
 
-    Return None if requests take no longer than the window, or if too few have ended. The window begins and ends with
-    the samples `first` and `last`, counted from the newest.
+    Return None if requests take no longer than the window, or if too few have ended. The window goes from the sample
+    `first` to the sample `last`, both counted back from the newest.
     """
     middle = (first + last) // 2
     times, spans = [], []

@@ -1,12 +1,12 @@
-"""Sums of the counters of several processes that never fall, even if processes start, stop or restart.
+"""Sums of counters over several processes. A sum never falls, even if processes start, stop or restart.
 
 If a known value grows, the growth is added. A value that is reported for the first time, or that fell because its
 process restarted, adds nothing to a `MergedCounter`.
 
-The load therefore never appears to jump because an agent reports again. A pod's first report of a batch size includes
-the first execution, which on a GPU took 3 to 300 times as long as later ones (docs/benchmarks/gpu.md). With ten pods
-that start together, the model would appear twice as slow, and the planner would add replicas. A first report is
-therefore used only if there is no other data about the batch size.
+So the load does not appear to jump when an agent resumes its reports. A pod's first report of a batch size includes the
+first execution, which on a GPU took 3 to 300 times as long as later ones (docs/benchmarks/gpu.md). With ten pods that
+start together, the model would appear twice as slow, and the planner would add replicas. A first report is therefore
+used only if there is no other data about the batch size.
 
 `time_series.Counters` handles restarts of a balancer's counter before this module. The values are immutable. Out of
 scope: which values are recent enough to use (`planner_reading`).
@@ -30,21 +30,21 @@ from halcyon.api.documents.observation_report import MAX_SIZES, Batches
 from halcyon.scaling.frozen import immutable
 
 MAX_MERGED = 256
-"""Maximum number of batch sizes that are counted for one model. Further sizes are ignored."""
+"""Maximum number of batch sizes counted for one model. Further sizes are ignored."""
 
 _Table = Mapping[int, tuple[int, int]]
 
 
 @immutable(frozen=True, slots=True)
 class MergedCounter:
-    """Total growth of the same counter in several processes, for example in all balancers of a model."""
+    """Total growth of one counter over several processes, for example over all balancers of a model."""
 
     total: float = 0.0
     last: Mapping[str, float] = field(default_factory=dict)
     """Last value of the counter in each process, by name of the process."""
 
     def with_values(self, values: Mapping[str, float]) -> MergedCounter:
-        """Return the counter updated with the present values in all known processes. `values` contains these values.
+        """Return the counter updated with `values`, the present values in all known processes.
 
         The result keeps this mapping, so the caller must not change it later.
         """
@@ -60,9 +60,9 @@ class MergedCounter:
 
 @immutable(frozen=True, slots=True)
 class MergedBatches:
-    """Numbers of batches and the microseconds spent in them, by number of rows in the batch.
+    """Number of batches and microseconds spent in them, by number of rows in the batch.
 
-    They are sums over all pods of a model, including pods that were deleted.
+    The values are sums over all pods of a model, including deleted pods.
     """
 
     table: _Table = field(default_factory=dict)
@@ -70,7 +70,7 @@ class MergedBatches:
     """Last batch counters of each pod, by number of rows in the batch."""
 
     def with_tables(self, tables: Mapping[str, Batches], *, exist: AbstractSet[str]) -> MergedBatches:
-        """Return the totals updated with the pods' present counters by batch size. `tables` contains these counters.
+        """Return the totals updated with `tables`, the pods' present counters by batch size.
 
         A pod whose counters have not changed may be left out. Pods that are neither in `exist` nor in `tables` are
         dropped.
@@ -104,7 +104,7 @@ class MergedBatches:
 def _fell(before: _Table, now: _Table) -> bool:
     """Return whether a pod's counters have restarted.
 
-    This is so if a counter fell, or if a batch size is missing although the pod's table is not full.
+    They have if a counter fell, or if a batch size is missing although the pod's table is not full.
     """
     if len(now) < MAX_SIZES and not before.keys() <= now.keys():
         return True

@@ -1,9 +1,9 @@
 """Store that merges the reports of many agents into one observation per model.
 
 An agent that has not reported for `MAX_AGE_S` is called silent and is left out. If its balancer pod no longer exists,
-there is no queue to count. If only the agent has stopped, the queue of its balancer is unknown, and only the other
-queues are counted. The sum is then too low until the kubelet has restarted the agent, within seconds. The model's
-values are missing only if all agents are silent.
+there is no queue to count. If only the agent has stopped, its balancer's queue is unknown, and the sum of the queues is
+too low until the kubelet has restarted the agent, within seconds. The model's values are missing only if all agents are
+silent.
 
 Clocks: all times in the store are on the receiver's clock. The age of a report or a sample is the difference between
 two times on the same agent's clock, so that clock need not be correct (`clock_offset`). Times from different agents are
@@ -68,11 +68,11 @@ EXPIRE_TIMEOUT_S = 300.0
 """Seconds without any report after which a model is removed from the store."""
 SWEEP_INTERVAL_S = 30.0
 MIN_FALLEN_S = 1.0
-"""Minimum seconds between the first read in which batch counters had fallen and the read that confirms the fall. It is
+"""Minimum seconds between the first read in which batch counters had fallen and the read that confirms the reset. It is
 longer than the transit time of a report."""
 MAX_AGENTS = 32
-"""Maximum number of agents that are stored per model. It is three times the maximum number of balancers in a spec, so
-that there are enough during a rollout of the balancers."""
+"""Maximum number of agents stored per model: three times the maximum number of balancers in a spec, so that there is
+room during a rollout of the balancers."""
 
 STEP_PODS = 16
 """Number of pods in a report that are processed before a pause for other tasks."""
@@ -82,10 +82,10 @@ _ROWS, _EXECUTIONS = (3 + POD_COUNTERS.index(name) for name in ("rows", "executi
 _SUCCEEDED, _QUEUE_US = (POD_COUNTERS.index(name) for name in ("succeeded", "queue_us"))
 
 OnChange = Callable[[str, str], None]
-"""Function that is called with the namespace and name of a model if the controller should reconcile it."""
+"""Function that is called with the namespace and name of a model that the controller should reconcile."""
 OnReport = Callable[[str, str, bool], None]
-"""Function that is called for each report. Its arguments are the namespace and name of the model, and whether the
-report confirms the agent's previous one."""
+"""Function called for each report with the namespace and name of the model, and whether the report confirms the agent's
+previous one."""
 
 
 class ObservationStore:
@@ -108,8 +108,8 @@ class ObservationStore:
     def receive(self, report: AgentReport, now: float) -> bool:
         """Store an authenticated and validated report.
 
-        Return False if the report was ignored because it is late. A report is late if it is older than the agent's last
-        one. If it is older by more than `MAX_AGE_S`, the agent's clock was set back, and the report is stored.
+        Return False if the report was ignored because it is older than the agent's last one. If it is older by more
+        than `MAX_AGE_S`, however, the agent's clock must have been set back, and the report is stored.
         """
         steps = self.receive_in_steps(report, now)
         while True:
@@ -202,7 +202,7 @@ class ObservationStore:
         }
 
     def models(self) -> Iterator[tuple[str, str]]:
-        """Return (namespace, name) of every model in the store."""
+        """Return the (namespace, name) of every model in the store."""
         return iter(tuple(self._models))
 
     def forget(self, namespace: str, name: str) -> None:
@@ -246,7 +246,7 @@ def _pod_state(sample: PodSample, report: AgentReport) -> AgentPodState:
 
 
 def _agent(model: ObservedModel, report: AgentReport, now: float) -> AgentState | None:
-    """Return the stored state of the agent that sent a report. Return None if the report is late."""
+    """Return the stored state of the agent that sent a report, or None if the report is older than its last one."""
     agent = model.agents.get(report.agent)
     if agent is None:
         _make_room(model, now)
@@ -260,7 +260,7 @@ def _agent(model: ObservedModel, report: AgentReport, now: float) -> AgentState 
 
 
 def _make_room(model: ObservedModel, now: float) -> None:
-    """Remove the agent with the oldest report if the model has `MAX_AGENTS` agents."""
+    """Remove the agent with the oldest report if `MAX_AGENTS` agents are stored for the model."""
     if len(model.agents) >= MAX_AGENTS:
         oldest = min(model.agents, key=lambda agent: (model.agents[agent].received_at - now, agent))
         model.drop_agent(oldest)
@@ -269,7 +269,7 @@ def _make_room(model: ObservedModel, now: float) -> None:
 def _add_sample(
     model: ObservedModel, agent: AgentState, sample: PodSample, report: AgentReport, created_at: float
 ) -> None:
-    """Store what a report contains about one pod."""
+    """Store the part of a report that describes one pod."""
     name = sys.intern(sample.name)
     # A sample sent twice must not confirm its own growth.
     previous = agent.pods.get(name)
@@ -328,7 +328,7 @@ def _estimated_queue(model: ObservedModel, pod: ObservedPod, at: float, row: Seq
     """Estimate the number of requests in a pod's queue from the time that requests waited; NaN if it is unknown.
 
     The estimate is needed for releases of Triton without a gauge of waiting requests. It is a mean over some seconds,
-    so it is limited to the most requests that the balancers had in progress meanwhile.
+    limited to the maximum number of requests that the balancers had in progress during this time.
     """
     ended, waited_us = row[_SUCCEEDED], row[_QUEUE_US]
     if isnan(ended) or isnan(waited_us):
@@ -375,7 +375,7 @@ def _pod_point(row: Sequence[float]) -> PodPoint:
 def _has_unserved_requests(model: ObservedModel) -> bool:
     """Return whether requests need a pod while none is ready.
 
-    This is so if requests are queued, or were rejected within `MAX_AGE_S`.
+    They do if any are queued, or were rejected within `MAX_AGE_S`.
     """
     if any(pod.state == "ready" for pod in model.merged.values()):
         return False

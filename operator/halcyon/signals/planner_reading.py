@@ -1,12 +1,12 @@
 """The planner's `Reading`, built from a model's snapshot and its pods in Kubernetes. Pure.
 
 If some ready pods don't report a value, the mean of the others is used for them. If a balancer's agent is silent
-although its pod exists, this balancer may receive any number of requests. The demand is then unknown, and no partial
-sums are used. After a silence, it stays unknown until a second report confirms the growth in the first one.
+although its pod exists, this balancer may receive any number of requests, so the demand is unknown, and no partial sums
+are used. After the silence, it stays unknown until a second report confirms the growth in the first one.
 
 The store counts growth one report late, so each balancer's count is that of its previous report. `arrived` is the sum
-of all counts at one common time: the time of the last count of the slowest busy balancer. Otherwise the requests of a
-30 s silence would seem to arrive within one second.
+of all counts at one common time, up to which every busy balancer has been counted. Otherwise the requests of a 30 s
+silence would seem to arrive within one second.
 
 A pod with a dead backend (state maintenance) counts as broken and is left out. Out of scope: plausibility of the values
 (`scaling.planner.plausibility`), age of reports (`observation_store`), phases of pods in Kubernetes (`control`).
@@ -40,12 +40,11 @@ from halcyon.signals.store_state import ModelSnapshot, PodSnapshot
 from halcyon.signals.time_series import Ring
 
 OBSERVATION_WINDOW_S = MAX_AGE_S
-"""Length of the time span, in seconds, whose samples are used for a reading. The last sample before it is used as
-well."""
+"""Length of the time span, in seconds, from which a reading uses samples. The last sample before it is used as well."""
 MAX_REPORT_DELAY_S = 1.5
 """Maximum time, in seconds, from a change of a balancer's counters until its agent reports the change."""
 GPU_WINDOW_S = 5.0
-"""Window over which GPU utilisation is averaged, in seconds. A single sample shows only a moment."""
+"""Window over which GPU utilisation is averaged, in seconds. A single sample shows only one moment."""
 HELD_WINDOW_S = 5.0
 """Window, in seconds, over which the number of requests in progress or waiting is averaged."""
 _MAX_NAMED = 3
@@ -62,7 +61,7 @@ class SignalMemory:
     """Counters and averages of one model that are kept from one reading of the planner to the next.
 
     They are kept in memory only, so a new leader starts with counters at 0. `scaling.planner.serialization.resumed`
-    adapts the counters in the planner's saved memory to this.
+    adapts the planner's saved memory to these counters.
     """
 
     arrived: MergedCounter = field(default_factory=MergedCounter)
@@ -71,8 +70,8 @@ class SignalMemory:
     answered: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """Last counters of each pod, by name of the pod: (requests answered, rows computed)."""
     shape: tuple[float, float] = (0.0, 0.0)
-    """Sums of requests and of rows, as (requests, rows). Older values have exponentially falling weights. The mean rows
-    per request is computed from them."""
+    """Sums of requests and of rows, as (requests, rows), from which the mean rows per request is computed. Older values
+    have exponentially decreasing weights."""
     implausible: int = 0
     """Number of consecutive readings in which the rows per request were implausible."""
     rows_per_request: float = 1.0
@@ -81,22 +80,19 @@ class SignalMemory:
     revision: str = ""
     """Revision of the pods whose batches are counted in `batches`."""
     merged_batches: Mapping[str, array[int]] = field(default_factory=dict)
-    """Last batch counters of each pod that are included in `batches`, by name of the pod. If a pod still has the same
-    array, it has no new batches."""
+    """Last batch counters of each pod that are included in `batches`, by pod name. A pod that still has the same array
+    has no new batches."""
     seconds: Mapping[int, tuple[int, float]] | None = None
-    """Counts in `batches` in the form that the planner reads: (executions, seconds) by number of rows in the batch;
-    None if there are no batches."""
+    """Counts of `batches` in the form that the planner reads: (executions, seconds) by number of rows in the batch;
+    None without batches."""
     rejected: MergedCounter = field(default_factory=MergedCounter)
-    """Number of requests rejected up to each balancer's last report. The number may be newer than `arrived`, because it
-    is only used to determine whether requests are being rejected."""
+    """Number of requests rejected up to each balancer's last report. It may be more recent than `arrived`, because it
+    is only used to detect whether requests are being rejected."""
 
 
 @immutable(frozen=True, slots=True)
 class ReadingResult:
-    """Result of building a reading for the planner.
-
-    It contains the reading, the memory for the next reading, and the reasons why values are unknown.
-    """
+    """Planner's reading, with the memory for the next reading and the reasons why values are unknown."""
 
     reading: Reading
     memory: SignalMemory
@@ -104,7 +100,7 @@ class ReadingResult:
     unknown: tuple[str, ...] = ()
     """Reasons why values of the reading are unknown, one sentence each; empty if all values are known."""
     held: float = 0.0
-    """Number of requests that the reporting balancers hold, queued or in progress, even if other balancers are silent."""
+    """Number of requests queued or in progress at the balancers that report, even if other balancers are silent."""
 
 
 def reading(
@@ -128,7 +124,7 @@ def reading(
         memory: memory of the previous reading; `SignalMemory()` for the first.
         balancers: names of the balancer pods that are ready in Kubernetes. If None (unknown), every silent agent is assumed to
             have a pod.
-        revision: revision that is being rolled out, or that was rolled out last.
+        revision: revision that is being rolled out, or was rolled out last.
         revision_pods: names of the pods of that revision, whose batches are counted. If None, all pods count.
     """
     now = snapshot.at
@@ -178,10 +174,7 @@ def reading(
 
 
 def _mean_held(ring: Ring, now: float) -> float:
-    """Return the mean number of requests that a balancer held in the last `HELD_WINDOW_S` seconds.
-
-    These are the requests that were queued or in progress.
-    """
+    """Return the mean number of requests queued or in progress at a balancer in the last `HELD_WINDOW_S` seconds."""
     held = [row[_QUEUED] + row[_INFLIGHT] for row in ring.rows(now - HELD_WINDOW_S)]
     return sum(held) / len(held) if held else 0.0
 
@@ -199,10 +192,10 @@ class _BalancerSums(NamedTuple):
 
 
 def _sum_balancers(balancers: Sequence[tuple[str, Ring]], now: float) -> _BalancerSums:
-    """Add up the values of all balancers that have reported recently, without a gap before the last report.
+    """Add up the values of all balancers that have reported recently and without a gap before the last report.
 
-    An idle balancer reports rarely. If its last report added no requests, it is assumed to have received none since.
-    The counts of the other balancers can therefore be used before its next report.
+    An idle balancer reports rarely. If its last report added no requests, it is assumed to have received none since, so
+    the counts of the other balancers can be used before its next report.
     """
     rings: dict[str, Ring] = {}
     rejected: dict[str, float] = {}
@@ -314,7 +307,7 @@ def _with_batches(
     revision: str,
     revision_pods: AbstractSet[str] | None,
 ) -> SignalMemory:
-    """Return the memory updated with the new batches of all reported pods of the revision, including draining pods."""
+    """Return the memory updated with new batches of all the revision's pods that report, including draining pods."""
     before = memory.batches
     last = memory.merged_batches
     if revision != memory.revision:
@@ -346,7 +339,7 @@ def _with_batches(
 def _with_rows(
     memory: SignalMemory, snapshot: ModelSnapshot, arrived: MergedCounter, counted_at: float, rejected: MergedCounter
 ) -> SignalMemory:
-    """Return the memory updated with the requests and rows of the pods and the given counts of the balancers."""
+    """Return the memory updated with the pods' requests and rows, and with the given counts of the balancers."""
     now, before = snapshot.at, memory.answered
     answered: dict[str, tuple[float, float]] = {}
     ratios: list[tuple[float, float]] = []

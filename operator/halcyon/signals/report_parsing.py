@@ -1,7 +1,7 @@
 """Parsing and validation of a report in steps of a few pods, between which other tasks can run.
 
-A report has up to 2,048 pods. Pods that don't exist under the sender's model are left out before they are parsed. The
-CPU time and memory of a report are therefore bounded by the pods that exist. Out of scope: the limits per stream and
+A report has up to 2,048 pods. Pods that don't belong to the sender's model are skipped before they are parsed, so the
+CPU time and memory for a report are bounded by the number of existing pods. Out of scope: the limits per stream and
 model (`collector`).
 """
 
@@ -26,7 +26,7 @@ from halcyon.signals.validation import ValidatedReport, validate_head, validate_
 
 
 class ForeignReport(Exception):  # noqa: N818  # an answer, not a fault
-    """The report is about a model that isn't the sender's, or it names a different agent as the sender."""
+    """Error raised if a report is about another model than the sender's, or names another agent as its sender."""
 
 
 def parse_in_steps(

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 MAX_REQUESTS = 1000.0
 """Time constant of the moving average of rows per request, as a number of requests."""
 _MIN_CHANGE = 0.05
-"""Minimum relative change of the mean rows per request after which the mean is updated. The capacity of a replica in
-requests is computed from the mean, so noise in the mean would cause noise in the replicas."""
+"""Minimum relative change of the mean rows per request for which the mean is updated. The capacity of a replica in
+requests is computed from it, so noise in the mean would cause noise in the replicas."""
 _MAX_FACTOR = 3.0
-"""Maximum factor by which the rows per request may deviate from their mean. A larger deviation counts as a faulty
+"""Maximum factor by which the rows per request may differ from their mean. A larger difference indicates a faulty
 counter."""
 _MIN_CONSECUTIVE = 5
 """Number of consecutive readings with implausible rows per request after which the new value is accepted."""
@@ -28,8 +28,7 @@ def with_ratios(
         reported: `SignalMemory.rows_per_request`, the mean reported last.
         ratios: (rows per request, requests) of each pod in ascending order, at least one.
 
-    Returns:
-        The new values of the first three arguments.
+    Returns: the new values of the first three arguments.
     """
     new_requests = sum(weight for _, weight in ratios)
     ratio = _weighted_median(ratios, new_requests)
@@ -46,7 +45,7 @@ def with_ratios(
 def _weighted_median(weighted: Sequence[tuple[float, float]], total: float) -> float:
     """Return the weighted median of (value, weight) pairs in ascending order.
 
-    A median is used so that one pod with invalid values does not shift the result.
+    Unlike a mean, it is not shifted by a single pod with invalid values.
     """
     passed = 0.0
     for value, weight in weighted:

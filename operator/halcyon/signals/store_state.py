@@ -22,20 +22,20 @@ from halcyon.signals.validation import MAX_ROWS, MAX_WAITING
 
 MAX_BALANCER_AGE_S = 60.0
 MAX_POD_AGE_S = 20.0
-"""Time for which samples of a pod are stored, in seconds. It is short, because there are many pods. The policy Rules
-needs the longest time, which is 15 s."""
+"""Seconds for which samples of a pod are stored. It is short because there are many pods. The policy Rules needs the
+longest time: 15 s."""
 _STATE_ORDER: tuple[PodState, ...] = ("maintenance", "draining", "ready", "starting", "unreachable")
 
 MAX_REQUESTS_PER_S = 1e6
 """Maximum plausible growth per second of a counter of requests or batches in one process. Faster growth indicates a
 faulty counter."""
 MAX_ROWS_PER_S = MAX_REQUESTS_PER_S * MAX_ROWS
-"""Maximum plausible growth per second of a pod's counter of rows. Each request can have as many rows as the largest
+"""Maximum plausible growth per second of a pod's counter of rows. Each request may have as many rows as the largest
 batch."""
 MAX_US_PER_S = 10 * MAX_WAITING * 1e6
-"""Maximum plausible growth per second of a pod's counters of time, in microseconds. The times of all requests are added
-up, so each request in flight adds one second per second. A request adds all of its time when it ends. The factor 10
-allows for many requests that end together."""
+"""Maximum plausible growth per second of a pod's counters of time, in microseconds. These counters add up the times of
+all requests, so each request in flight adds one second per second. The factor 10 allows for many requests that end
+together, because a request adds its time only when it ends."""
 _POD_MAX_RATES = {
     "succeeded": MAX_REQUESTS_PER_S,
     "failed": MAX_REQUESTS_PER_S,
@@ -44,29 +44,28 @@ _POD_MAX_RATES = {
     "queue_us": MAX_US_PER_S,
     "compute_us": MAX_US_PER_S,
 }
-"""Maximum growth per second of each counter in the samples of a pod. `_BALANCER_MAX_RATES` has the same limits for the
-samples of a balancer."""
+"""Maximum growth per second of each counter in the samples of a pod. `_BALANCER_MAX_RATES` contains the same limits for
+balancers."""
 _BALANCER_MAX_RATES = dict.fromkeys(("requests", "rejected", "errors", "unavailable"), MAX_REQUESTS_PER_S)
 POD_COUNTERS, BALANCER_COUNTERS = tuple(_POD_MAX_RATES), tuple(_BALANCER_MAX_RATES)
 POD_MAX_PER_S, BALANCER_MAX_PER_S = tuple(_POD_MAX_RATES.values()), tuple(_BALANCER_MAX_RATES.values())
 MAX_REJECTABLE = 200_000.0
-"""Maximum number of received requests that may still be rejected. The number is twice the largest queueLimit, because
-the limit applies to two groups separately. These are the requests that wait for a free server, and those that wait
-until the first server is ready."""
+"""Maximum number of received requests that may still be rejected: twice the largest queueLimit. The limit applies
+separately to requests that wait for a free server and to those that wait until the first server is ready."""
 MAX_CONFIRM_DELAY_S = 0.5
-"""Maximum seconds between two reports of an agent at which the second report confirms the first one. Periodic reports
-are further apart."""
+"""Maximum seconds between two reports of an agent at which the second one confirms the first. Periodic reports are
+further apart."""
 MIN_CONFIRM_INTERVAL_S = 0.7
-"""Minimum seconds between two confirming reports of an agent. Without this minimum, an agent that reports too often
-would cause more frequent decisions."""
+"""Minimum seconds between two confirming reports of an agent. It keeps an agent that reports too often from causing
+more frequent decisions."""
 _INFLIGHT = 2
 """Column of `AgentState.ring` with the requests in progress."""
 
 
 class PodFacts(NamedTuple):
-    """State of a pod that an agent reports, without times and metrics.
+    """State of a pod as reported by an agent, without times and metrics.
 
-    If the state changes, the model is reconciled.
+    If it changes, the model is reconciled.
     """
 
     state: PodState
@@ -79,7 +78,7 @@ class PodFacts(NamedTuple):
 def shared_facts(*values: Any) -> PodFacts:
     """Return an object with these values.
 
-    If an equal object exists, it is returned instead. This saves memory, because most pods have equal values.
+    If an equal object exists, it is reused to save memory, because most pods have equal values.
     """
     return PodFacts(*values)
 
@@ -91,7 +90,7 @@ class AgentPodState(NamedTuple):
     at: float
     """Time at which the agent read the pod's metrics, on the agent's clock."""
     age: float
-    """Age of the sample at the time when the agent made its report, in seconds."""
+    """Age of the sample when the agent made its report, in seconds."""
 
 
 @dataclass(slots=True)
@@ -110,7 +109,7 @@ class AgentState:
     counted: tuple[float, float] = (0.0, 0.0)
     """Last totals of the balancer's counters, as (requests received, requests rejected)."""
     rejected: float = 0.0
-    """Total number of rejected requests. Each report adds at most `rejectable` requests, because no more can have been
+    """Total number of rejected requests. Each report adds at most `rejectable`, because no more can have been
     rejected."""
     rejectable: float = 0.0
     """Number of received requests that may still be rejected. A request can wait for up to queueTimeout before it is
@@ -119,11 +118,11 @@ class AgentState:
     rejected_at: float = -math.inf
     """Time of the last report with newly rejected requests, whether or not their number has been confirmed."""
     confirmed_at: float = -math.inf
-    """Time of the last report that confirmed the previous one. A report confirms the previous one if it arrives within
-    `MAX_CONFIRM_DELAY_S` seconds."""
+    """Time of the last report that came within `MAX_CONFIRM_DELAY_S` seconds of the previous one and thus confirmed
+    it."""
 
     def most_inflight(self, since: float) -> float:
-        """Return the most requests that the balancer has had in progress since a time; 0 if there is no sample."""
+        """Return the maximum number of requests that the balancer has had in progress since a time; 0 if unknown."""
         return max((row[_INFLIGHT] for row in self.ring.rows(since)), default=0.0)
 
     def may_confirm(self, now: float) -> bool:
@@ -145,25 +144,25 @@ class ObservedPod:
     batches_at: float = -math.inf
     """Time at which the batch counters in `batches` were read."""
     batches: array[int] | None = None
-    """Batch counters of the last read in one array, with rows, executions and microseconds for each batch size in turn.
-    An array saves memory, because thousands of pods have dozens of sizes each."""
+    """Batch counters of the last read in one array: rows, executions and microseconds of each batch size in turn. An
+    array saves memory, because thousands of pods have dozens of sizes each."""
     spent_us: int | None = None
-    """Counter of the time of the batches of all sizes in the last read, in microseconds; None if unknown."""
+    """Counter of the time spent in batches of all sizes as of the last read, in microseconds; None if unknown."""
     fallen_at: float | None = None
-    """Time of the first read in which the batch counters had fallen. It is None if they have not fallen, or once a
-    second read has confirmed the fall."""
+    """Time of the first read in which the batch counters had fallen; None if they have not fallen, or if a second read
+    has confirmed the fall."""
 
 
 class PodSnapshot(NamedTuple):
-    """Present state of one pod, as in `scaling.observations.PodObservation`.
+    """Present state of one pod, with the same content as `scaling.observations.PodObservation`.
 
-    It contains the ring buffer of the store instead of a list of samples.
+    It refers to the ring buffer of the store instead of a list of samples.
     """
 
     name: str
     facts: PodFacts
     ring: Ring | None
-    """Samples of the pod, as rows with the fields of `PodPoint` in the same order; None if no value was reported."""
+    """Samples of the pod, as rows with the fields of `PodPoint` in the same order; None if no values were reported."""
     batches: array[int] | None
     """Batch counters of the last read, in the form of `ObservedPod.batches`. Each new read is a new array."""
     engine_used: float | None = None
@@ -184,9 +183,9 @@ class PodSnapshot(NamedTuple):
 
 
 class ModelSnapshot(NamedTuple):
-    """Present state of a model, which is used for a decision after each report.
+    """Present state of a model, created for a decision after each report.
 
-    Unlike an `Observation`, it contains the ring buffers of the store and no copies. It must be used immediately,
+    Unlike an `Observation`, it refers to the ring buffers of the store instead of copies. It must be used immediately,
     because these buffers change with the next report.
     """
 
@@ -197,7 +196,7 @@ class ModelSnapshot(NamedTuple):
     """Balancers whose agents reported within `MAX_AGE_S`, by name, as (agent, samples). The samples are rows with the
     fields of `BalancerPoint`."""
     silent: tuple[tuple[str, float], ...]
-    """Agents that have not reported within `MAX_AGE_S`, as (agent, seconds since its last report)."""
+    """Agents that have not reported within `MAX_AGE_S`, as (agent, seconds since the last report)."""
 
 
 @immutable(frozen=True, slots=True)
@@ -209,9 +208,9 @@ class DerivedState:
     silent: tuple[tuple[str, float], ...]
     """Agents that are silent, as (agent, time of its last report)."""
     oldest_report_at: float
-    """Earliest time of a last report, over the agents that are not silent. It is infinite if all agents are silent."""
+    """Time of the oldest last report among the agents that are not silent; infinite if all agents are silent."""
     newest_silent_at: float
-    """Time of the most recent report of any silent agent. The time is minus infinity if no agent is silent."""
+    """Time of the most recent report of any silent agent; minus infinity if no agent is silent."""
 
     def holds(self, now: float) -> bool:
         """Return whether this state is still valid at the time `now`.
@@ -225,7 +224,7 @@ class DerivedState:
 class ObservedModel:
     """State of one model in the observation store.
 
-    Only those pods that a report changes are merged again, so a report costs the same for two agents and for thirty.
+    Only the pods that a report changes are merged again, so a report costs the same for two agents and for thirty.
     """
 
     agents: dict[str, AgentState] = field(default_factory=dict)
@@ -236,11 +235,11 @@ class ObservedModel:
     changed: bool = True
     """Whether the facts about pods have changed since the controller was last notified."""
     notified_unserved: bool = False
-    """Whether the last notification of the controller was that requests need a pod and none is ready."""
+    """Whether the last notification of the controller reported that requests need a pod while none is ready."""
     _active: dict[str, None] = field(default_factory=dict)
     _is_sorted: bool = True
     _contested: dict[str, None] = field(default_factory=dict)
-    """Pods about which the reports of active agents differ. Their state is merged again with each report."""
+    """Pods on which the reports of active agents differ. Their state is merged again with each report."""
     _derived: DerivedState | None = None
     """Cache of the state derived from the last reports; None after a report."""
 
@@ -253,7 +252,7 @@ class ObservedModel:
         return self.agents.get(report.agent) is agent and agent.at == report.at
 
     def begin_report(self, name: str) -> set[str]:
-        """Record that an agent sends a report, and return the names of the pods in its previous report.
+        """Record that an agent is sending a report, and return the names of the pods in its previous report.
 
         If the agent was silent before, its earlier reports about pods are dropped.
         """
@@ -287,14 +286,14 @@ class ObservedModel:
         self._drop_unreported(pod)
 
     def drop_agent(self, name: str) -> None:
-        """Remove an agent. The pods that only this agent reported are removed as well."""
+        """Remove an agent, and the pods that only this agent reported."""
         self._silence(name)
         for pod in self.agents.pop(name).pods:
             self._drop_unreported(pod)
         self._derived = None
 
     def derive(self, now: float) -> DerivedState:
-        """Return the state at the time `now`, without the agents that have become silent."""
+        """Return the state at the time `now`, after removing the agents that have become silent."""
         if self._derived is not None and self._derived.holds(now):
             return self._derived
         silent = [(name, agent.received_at) for name, agent in sorted(self.agents.items()) if _is_silent(agent, now)]
@@ -368,8 +367,8 @@ def _is_silent(agent: AgentState, now: float) -> bool:
 def _merged_facts(views: Sequence[AgentPodState]) -> PodFacts:
     """Merge the facts that several agents report about one pod.
 
-    The pod's state is the first one, in the order of precedence, that any agent reports. The failure of the backend is
-    from a report with this state. The load error and the versions are from the report with the most recent sample.
+    The state is the reported state that is first in the order of precedence. The failure of the backend comes from a
+    report with this state. The load error and the versions come from the report with the most recent sample.
     """
     states = {view.facts.state for view in views}
     state = next(state for state in _STATE_ORDER if state in states)

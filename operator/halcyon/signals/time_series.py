@@ -1,8 +1,8 @@
-"""Storage of samples: ring buffers of rows, and counters that keep their totals if the counting process restarts.
+"""Storage of samples: ring buffers of rows, and counters whose totals survive a restart of the counting process.
 
-Rows are stored in arrays of doubles, because a thousand models have a million numbers. As Python objects, these would
-take ten times the memory. NaN means "unknown" in a row; it is never passed to other packages. Out of scope: the meaning
-of the columns (`observation_store`).
+Rows are stored in arrays of doubles: a thousand models have a million numbers, which would take ten times the memory as
+Python objects. NaN means "unknown" in a row; it is never passed to other packages. Out of scope: the meaning of the
+columns (`observation_store`).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Ring:
     def value(self, back: int, column: int) -> float:
         """Return one number of a row.
 
-        If `back` is 1, it is the newest row; if it is 2, it is the row before, and so on.
+        The newest row has `back` 1, the row before it has `back` 2, and so on.
 
         Raises:
             IndexError: there are fewer than `back` rows.
@@ -68,14 +68,14 @@ class Ring:
         return self._rows[column - back * self._width]
 
     def count(self, since: float) -> int:
-        """Return the number of rows that `rows(since)` yields. The result is at most 2."""
+        """Return the number of rows that `rows(since)` yields, but at most 2."""
         rows, width = self._rows, self._width
         if len(rows) < 2 * width or rows[-width] <= since:
             return 1 if rows else 0
         return 2
 
     def known(self, column: int, now: float, fresh_s: float, since: float) -> float | None:
-        """Return the newest known number in a column among the rows of `rows(since)`.
+        """Return the newest known number in a column, among the rows of `rows(since)`.
 
         Return None if there is none, or if it is older than `fresh_s` seconds.
         """
@@ -92,10 +92,9 @@ class Ring:
         return None
 
     def fresh(self, columns: tuple[int, ...], now: float, fresh_s: float, since: float) -> int:
-        """Return the position of the newest row in which all of these columns are known.
+        """Return the position of the newest row in which all of these columns are known, for use as `back` in `value`.
 
-        Only the rows of `rows(since)` are considered. Pass the position to `value` as `back`. The result is 0 if no
-        such row is at most `fresh_s` seconds old.
+        Only the rows of `rows(since)` are considered. The result is 0 if no such row is at most `fresh_s` seconds old.
         """
         rows, width = self._rows, self._width
         for start in range(len(rows) - width, -1, -width):
@@ -156,8 +155,7 @@ class Ring:
     def rates(self, columns: Sequence[int], now: float, window_s: float) -> list[float | None]:
         """Return the result of `rate` for several columns.
 
-        If all columns are known in the oldest and the newest row of the window, this costs no more than one call of
-        `rate`.
+        If all columns are known in the oldest and the newest row of the window, the cost is that of one call of `rate`.
         """
         rows, width, since = self._rows, self._width, now - window_s
         last = first = len(rows) - width
@@ -194,8 +192,8 @@ class Ring:
 class Counters:
     """Totals of several counters of one process, which never fall even if the process restarts.
 
-    Growth is added to the total once the next value confirms it, so a single bad value has no effect. A fall counts as
-    a restart if the next value is still low. If a value is unknown, the total is NaN.
+    Growth is added to the total once the next value confirms it, so a single bad value has no effect. A lower value
+    counts as a restart if the next value is still low. If a value is unknown, the total is NaN.
     """
 
     # | value of a counter                                    | growth added to its total                           |
@@ -228,7 +226,7 @@ class Counters:
 
     @property
     def read_at(self) -> float:
-        """Return the time of the last read, to which the totals apply.
+        """Return the time of the last read, which is the time of the totals.
 
         The result is minus infinity before the first read.
         """

@@ -1,4 +1,4 @@
-"""Validation of reports: implausible values are replaced by None (unknown), because they would affect the replicas.
+"""Validation of reports: implausible values, which would affect the replicas, are replaced by None (unknown).
 
 A report with invalid names, times or states is rejected completely. Out of scope: the identity of the sender.
 """
@@ -25,24 +25,24 @@ MAX_WAITING = 1e6
 """Maximum plausible number of requests that wait in one process. The spec limits the queue of a balancer to 100,000
 requests."""
 MAX_GPU_SHARE = 1.05
-"""Maximum plausible GPU utilisation, as a share. A momentary value can be slightly above 1. A value such as 80 would be
-a percentage and is therefore invalid."""
+"""Maximum plausible GPU utilisation, as a share. A momentary value can be slightly above 1, but a value such as 80 is a
+percentage and therefore invalid."""
 MAX_COUNTED = 2.0**53
 """Maximum value of a counter. A float can't represent every integer above this value."""
 MAX_PODS = 2048
-"""Maximum number of pods in a report. It is twice the maximum number of replicas, so that all pods of a rollout fit."""
+"""Maximum number of pods in a report. It is twice the maximum number of replicas, so that a rollout's pods fit."""
 MAX_NAME_LENGTH = 253
 MAX_ERROR_LENGTH = 2048
 """Maximum number of characters of a model's load error. The rest of the text is cut off."""
 MAX_FAILURE_LENGTH = 512
-"""Maximum number of characters of the reason why a backend fails. The rest of the text is cut off."""
+"""Maximum number of characters of the reason for a backend's failure. The rest of the text is cut off."""
 MAX_VERSIONS = 64
 """Maximum number of versions of a model in a pod. If a pod reports more, the highest are kept, as in the status."""
 MAX_ROWS = 65536
 """Maximum number of rows in one batch, which is the same as in the spec of a ModelDeployment."""
 MAX_SLOTS = 2
 MAX_BOUNDS = 100
-"""Maximum number of counts in a latency histogram. It is HAProxy's limit on the number of counters in one stick-table
+"""Maximum number of counts in a latency histogram, which is HAProxy's limit on the counters in one stick-table
 entry."""
 MAX_MS = 3_600_000
 _STATES = frozenset(get_args(PodState))
@@ -65,7 +65,7 @@ class ValidatedReport:
 
 
 def validate(report: AgentReport) -> ValidatedReport:
-    """Validate a report, and replace its implausible values by None.
+    """Validate a report, and replace its implausible values with None.
 
     Raises:
         ReportError: the report is malformed, for example a name, a time or a state is invalid.
@@ -110,7 +110,7 @@ def _is_plausible(balancer: BalancerSample) -> bool:
 def _is_latency(latency: tuple[SlotLatency, ...]) -> bool:
     """Return whether all values of the latency histograms are plausible.
 
-    One invalid value makes all of them doubtful.
+    A single invalid value makes all of them doubtful.
     """
     return len(latency) <= MAX_SLOTS and all(
         _is_short_text(slot.slot)
@@ -173,7 +173,7 @@ def validate_pod(pod: PodSample, report: AgentReport) -> tuple[PodSample, int]:
 def _is_batches(batches: BatchStats, report: AgentReport) -> bool:
     """Return whether all batch counters are plausible.
 
-    One invalid counter makes all of them doubtful, because they come from one response.
+    A single invalid counter makes all of them doubtful, because they come from one response.
     """
     _check_time(batches.at, f"{report.name}.pods.batches.at")
     if len(batches.sizes) > MAX_SIZES or not all(len(size) == 3 for size in batches.sizes):

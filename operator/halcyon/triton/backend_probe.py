@@ -1,6 +1,6 @@
 """Examination of pods whose backend may be dead.
 
-The evidence is the exit of a Python stub process or the agent's own probe.
+The evidence is the exit of a Python stub process, or the result of the agent's own probe.
 
 One of these facts proves that a backend is dead:
 
@@ -10,10 +10,10 @@ One of these facts proves that a backend is dead:
 - The probe fails three times without a success, although it has succeeded on this revision.
 - No request is answered, not even the probe, for ten times the longest execution and at least 30 s.
 
-The probe is an inference request with zeros, made from the first warm-up request of the model's configuration, or from
-its inputs. The probe is never a client's request. It fills a whole batch, because Triton fails all requests of a batch
-together. A client's wrong request in the same batch would otherwise make the probe fail. If the probe can't fill a
-batch, only Triton's message counts as a proof. The same holds if another model of the pod, such as a step of an
+The probe is an inference request with zeros, built from the first warm-up request of the model's configuration, or from
+its inputs. It is never a copy of a client's request. It fills a whole batch, because Triton fails all requests of a
+batch together, so a client's invalid request in the same batch would make the probe fail. If the probe can't fill a
+batch, only Triton's message counts as a proof. The same applies if another model of the pod, such as a step of an
 ensemble, may put the probe into a batch with clients' requests.
 """
 
@@ -40,21 +40,21 @@ if TYPE_CHECKING:
     from halcyon.triton.client import Endpoint
 
 MAX_PROBE_BYTES = 8 * 2**20
-"""Maximum size of the tensors in a probe of a backend. If a whole batch is larger, a single row is sent. The failure of
-such a probe is weaker evidence that the backend is dead."""
+"""Maximum size of the tensors in a probe of a backend, in bytes. If a whole batch is larger, a single row is sent,
+whose failure is weaker evidence that the backend is dead."""
 MAX_PROBE_INTERVAL_S = 8.0
-"""Maximum time, in seconds, between two probes of a pod if its clients' requests fail although the probes succeed."""
+"""Maximum time, in seconds, between two probes of a pod whose clients' requests fail although the probes succeed."""
 MAX_PROBED_INSTANCES = 8
 MAX_EXAMINED = 4
-"""Maximum number of pods that are examined at the same time. It limits the memory for probes."""
+"""Maximum number of pods that are examined at the same time. It limits the memory used for probes."""
 FAILED_PROBES = 3
 FORGOTTEN_AFTER_S = 60.0
 _PAUSE_S = 0.3
 _MAX_LOAD = 0.1
-"""Maximum share of a pod's time that is spent on probes of its backend."""
+"""Maximum share of a pod's time that may be spent on probes of its backend."""
 _BYTES = {"BOOL": 1, "INT8": 1, "UINT8": 1, "INT16": 2, "UINT16": 2, "FP16": 2, "BF16": 2, "INT32": 4, "UINT32": 4}
 _BYTES |= {"FP32": 4, "STRING": 4, "INT64": 8, "UINT64": 8, "FP64": 8}
-"""Size of the value 0 in bytes, by data type. For strings, it is the size of the length field of an empty string."""
+"""Size of a zero value in bytes, by data type. For strings, it is the size of the length field of an empty string."""
 
 
 @dataclass(frozen=True)
@@ -118,9 +118,9 @@ def build(config: Mapping[str, Any], *, rows: int | None = None) -> Probe | None
 def may_share_batches(config: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]], rows: int) -> bool:
     """Return whether a probe with this number of rows may be in one batch with clients' requests in another model.
 
-    `config` is the configuration of the served model, and `others` are those of the pod's other models, by name. The
-    probe fills each batch of a direct step of an ensemble if its rows are enough. How many rows a Python model passes
-    on is unknown.
+    `config` is the configuration of the served model, and `others` are those of the pod's other models, by name. If the
+    probe has enough rows, it fills each batch of the ensemble's direct steps. The number of rows that a Python model
+    passes on is unknown.
     """
     steps = {step.get("model_name") for step in (config.get("ensemble_scheduling") or {}).get("step") or ()}
     for name, other in others.items():
@@ -134,8 +134,8 @@ def may_share_batches(config: Mapping[str, Any], others: Mapping[str, Mapping[st
 def _inputs(config: Mapping[str, Any]) -> list[tuple[str, str, list[int]]]:
     """Return the name, data type and dimensions of each required input.
 
-    The inputs are those of the first warm-up request that are inputs of the model. If the model has no warm-up request,
-    they are the inputs of the model.
+    They come from the first warm-up request, limited to inputs of the model. Without a warm-up request, they are the
+    model's inputs.
     """
     inputs = config.get("input") or ()
     warmups = [w.get("inputs") for w in config.get("model_warmup") or () if w.get("inputs")]
@@ -149,7 +149,7 @@ def _inputs(config: Mapping[str, Any]) -> list[tuple[str, str, list[int]]]:
 
 
 class BackendProbes:
-    """Examinations of a model's pods whose backends may be dead.
+    """Examinations of a model's pods with possibly dead backends.
 
     At most one examination at a time runs for each pod.
     """
@@ -165,19 +165,18 @@ class BackendProbes:
 
         Args:
             client: client of the pods.
-            dead: state of the pods, which receives the proofs.
+            dead: state of the pods, in which the proofs are recorded.
             clock: returns monotonic time in seconds.
-            on_dead: called whenever a backend is proved to be dead, but not again for a repeated proof.
+            on_dead: called whenever a backend is proved dead, except for repeated proofs.
         """
         self._client, self._dead, self._clock, self._on_dead = client, dead, clock, on_dead
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._next: dict[tuple[str, Suspicion], tuple[float, int]] = {}
-        """Earliest next probe, by pod and suspicion, as (time from which the pod may be probed again, number of
-        successive probes)."""
+        """Earliest time of the next probe and number of successive probes so far, by pod and suspicion."""
         self._places = asyncio.Semaphore(MAX_EXAMINED)
 
     def examine(self, endpoints: Iterable[Endpoint], suspects: Mapping[str, Suspicion]) -> None:
-        """Begin an examination of each pod in `suspects` that is not being examined.
+        """Start an examination of each pod in `suspects` that is not being examined yet.
 
         The method returns without waiting for the results.
         """
@@ -220,7 +219,7 @@ class BackendProbes:
                 self._on_dead()
 
     async def _proof(self, endpoint: Endpoint, suspicion: Suspicion) -> str | None:
-        """Return the proof that the backend of a pod is dead, as text. Return None if there is no proof."""
+        """Return the proof that the backend of a pod is dead, as text, or None if there is none."""
         if suspicion != "idle" and (ended := await self._stub_exit(endpoint)) is not None:
             return ended
         key = endpoint.pod, suspicion
@@ -261,7 +260,7 @@ class BackendProbes:
         return None
 
     async def _is_alone(self, endpoint: Endpoint, probe: Probe, config: Mapping[str, Any]) -> bool:
-        """Return whether the probe is in no batch with clients' requests, in any model of the pod."""
+        """Return whether the probe never shares a batch with clients' requests, in any model of the pod."""
         if not probe.is_alone:
             return False
         names = (await self._client.index(endpoint.address, pod=endpoint.pod)).companions

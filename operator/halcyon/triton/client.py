@@ -29,9 +29,9 @@ T = TypeVar("T")
 
 READ_TIMEOUT_S = 0.8
 MAX_PAGE_BYTES = 512 * 1024
-"""Maximum size of a page of Triton that is read, in bytes. The pages of a pod with one model have 5 to 50 KiB."""
+"""Maximum size of a response from Triton that is read, in bytes. The pages of a pod with one model have 5 to 50 KiB."""
 LARGE_PAGE_BYTES = 32 * 1024
-"""Size, in bytes, above which a page of Triton is parsed in a thread, so that it doesn't delay other tasks."""
+"""Size of a response, in bytes, above which it is parsed in a thread, so that it doesn't delay other tasks."""
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"')
 _ESCAPE = re.compile(r"\\(.)")
 _PENDING = "nv_inference_pending_request_count"
@@ -49,25 +49,25 @@ _MODEL_METRICS = frozenset({_PENDING, _SUCCESS, _FAILURE, _ROWS, _EXECUTIONS, _Q
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Pod of a slot, as it is listed in an EndpointSlice."""
+    """Pod of a slot, as listed in an EndpointSlice."""
 
     slot: str
     pod: str
     address: str
     serving: bool
-    """Whether the pod passes its readiness probe, according to the condition `serving` of the endpoint. The condition
-    `ready` can't be used, because it is always true if the Service publishes unready addresses."""
+    """Whether the pod passes its readiness probe, according to the endpoint's condition `serving`. The condition
+    `ready` is unsuitable, because it is always true if the Service publishes unready addresses."""
     terminating: bool
 
 
 @dataclass(frozen=True)
 class ModelConcurrency:
-    """Facts about the concurrency of one pod, from the model's configuration in Triton."""
+    """Facts about a pod's concurrency, from the model's configuration in Triton."""
 
     instances: int = 1
     batches: bool = False
-    """Whether Triton queues requests itself (dynamic batcher, sequences or ensemble), so that the plan's limit
-    applies."""
+    """Whether Triton itself queues requests (dynamic batcher, sequences or ensemble), in which case the limit in the
+    plan applies."""
     decoupled: bool = False
 
 
@@ -80,7 +80,7 @@ class Metrics:
     failed: int | None = None
     """Number of failed requests. Requests that their clients canceled are not counted."""
     backend_failed: int | None = None
-    """Number of failures in the backend of the model, and in those of the pod's other models, which it may call."""
+    """Number of failures in the backends of the model and of the pod's other models, which it may call."""
     canceled: int | None = None
     """Number of requests that their clients canceled."""
     rows: int | None = None
@@ -90,12 +90,12 @@ class Metrics:
     gpu: float | None = None
     """GPU utilisation from 0 to 1, as the mean over the GPUs of the pod."""
     engine_used: float | None = None
-    """Used share (0 to 1) of an engine's capacity: of its KV cache blocks, or of its maximum concurrent requests."""
+    """Highest used share (0 to 1) of an engine's KV cache blocks or of its maximum concurrent requests."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Triton's response to a request."""
+    """Response from Triton to a request."""
 
     status: int
     text: str
@@ -179,11 +179,10 @@ def _sample(line: str) -> tuple[str, dict[str, str], float] | None:
 def parse_batches(document: Any, model: str, *, pod: str) -> tuple[Batches, int]:
     """Parse the batch statistics of `model` from the response of `pod`, summed over all versions; empty if no batch has run.
 
-    If there are more than `MAX_SIZES` batch sizes, keep those that ran most often. If several sizes ran equally often,
+    If there are more than `MAX_SIZES` batch sizes, keep those that ran most often; of sizes that ran equally often,
     keep the smaller ones.
 
-    Returns:
-        The counters by batch size, and the total time of the batches of all sizes, in microseconds.
+    Returns: the counters by batch size, and the total time of the batches of all sizes, in microseconds.
 
     Raises:
         TritonError: the document does not contain statistics.
@@ -227,7 +226,7 @@ def parse_facts(document: Any) -> ModelConcurrency:
 
 @dataclass(frozen=True)
 class TritonClient:
-    """Client of Triton servers. The caller owns the HTTP session, which limits connections and keeps them open."""
+    """Client of Triton servers. The caller owns the HTTP session, which limits connections and reuses them."""
 
     session: aiohttp.ClientSession
     model: str
@@ -279,7 +278,7 @@ class TritonClient:
         return await self._read(address, path, lambda statistics: parse_batches(statistics, self.model, pod=pod))
 
     async def config(self, address: str, *, model: str | None = None) -> dict[str, Any]:
-        """Return the configuration of a model as the pod at this IP address has loaded it. The default is the served model.
+        """Return a model's configuration as loaded by the pod at this IP address. The default is the served model.
 
         Raises:
             TritonError: the pod does not respond in time.
@@ -313,7 +312,7 @@ class TritonClient:
             raise TritonError(f"{url} does not respond: {error!r}") from error
 
     async def _read(self, address: str, path: str, parse: Callable[[Any], T], *, method: str = "GET") -> T:
-        """Return what `parse` makes of the JSON document at a path."""
+        """Return the result of `parse` for the JSON document at a path."""
         url = _url(address, self.http_port, path)
         body = await self._request(method, url, _CLOSE)
         try:
@@ -342,8 +341,8 @@ async def _parsed(body: bytes, parse: Callable[[], T]) -> T:
 
 
 _CLOSE: Mapping[str, str] = {"Connection": "close"}
-"""Header with which Triton closes the connection after its response. On exit, Triton waits up to its exit timeout for
-open connections, even idle ones. With this header, an idle pod exits in 4 s and not in 30 s (measured)."""
+"""Header that makes Triton close the connection after its response. On exit, Triton waits for open connections, even
+idle ones, up to its exit timeout. With this header, an idle pod exits in 4 s instead of 30 s (measured)."""
 
 
 def _url(address: str, port: int, path: str) -> str:

@@ -1,8 +1,8 @@
-"""Detection of pods whose Triton backend may be dead, and the list of those that `backend_probe` has proved dead. Pure.
+"""Detection of pods whose Triton backend may be dead, and the list of pods that `backend_probe` has proved dead. Pure.
 
-Triton does not restart the Python stub process of a model if it dies, and readiness stays 200 (measured on 2.51). A
+If the Python stub process of a model dies, Triton does not restart it, and readiness stays 200 (measured on 2.51). A
 CUDA error can make every later request of a process fail, and an execution can hang. A healthy model that rejects its
-clients' input shows the same counters. Counters alone therefore never prove that a backend is dead. They only decide
+clients' input has the same counters. Counters alone therefore never prove that a backend is dead. They only determine
 when a pod is examined:
 
 - failing: some requests have failed since the last sample, and none succeeded.
@@ -12,13 +12,13 @@ when a pod is examined:
   is then tested, once per revision.
 - In all other cases, or if counters are unknown, there is no suspicion.
 
-Triton counts a request as a success when `execute` returns. Decoupled models, engines and async Python models respond
-later, or never. While a balancer has requests in a pod, its own count of responses therefore shows whether the pod
-answers.
+Triton counts a request as successful when `execute` returns. Decoupled models, engines and async Python models respond
+later, or never. While a balancer has requests in a pod, its own count of responses is therefore used to determine
+whether the pod answers.
 
 If every request of a pod fails for a while without a proof, this is reported, but the pod still receives requests. A
-dead pod gets no requests until its container has restarted. A restart is detected if the pod was not ready, or if its
-counters began again.
+pod proved dead gets no requests until its container has restarted. A restart is detected if the pod was not ready, or
+if its counters were reset.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ QUIET_S = 2.0
 """Minimum time without an answer, in seconds, after which a pod that has requests is examined. Pods are sampled once a
 second, and a dead pod must be out of service within 3 s after its first failed request."""
 BUSY_S = 2.0
-"""Time, in seconds, for which a pod must have had requests without a pause before the probe is tested alongside
-them."""
+"""Time, in seconds, for which a pod must have had requests without a pause before the probe is tested while they are in
+progress."""
 MIN_HANG_S = 30.0
 """Minimum time without any answer, in seconds, after which a pod may count as hanging."""
 HANG_FACTOR = 10
@@ -51,13 +51,13 @@ REPORTED_AFTER_S = 15.0
 """Time, in seconds, for which all requests to a pod must fail before this is reported. The time is measured from the
 first to the last failure, because the failed requests of an idle pod can be the agents' own probes."""
 PROBED_SHARE = 0.25
-"""Maximum ratio of successes to failures at which all requests of clients count as failing. The successes may be those
-of the agents' probes."""
+"""Maximum ratio of successes to failures at which all clients' requests count as failing. The successes may be the
+agents' own probes."""
 EVERY_REQUEST_FAILS = "every request fails in the backend; whether the backend is dead is not proved"
 
 
 class PodRequests(NamedTuple):
-    """Requests that one balancer has sent to one pod."""
+    """Requests sent by one balancer to one pod."""
 
     inflight: int
     answered: int
@@ -69,16 +69,16 @@ _NO_LOAD = PodRequests(0, 0)
 
 @dataclass
 class ProbedRevision:
-    """Results of earlier probes of the pods of one revision."""
+    """Results of earlier probes on pods of one revision."""
 
     succeeded: bool = False
-    """Whether a probe of a pod of this revision has succeeded. If not, a failed probe proves nothing, unless it fails
-    with Triton's message for a dead stub."""
+    """Whether a probe has succeeded on a pod of this revision. Before that, a failed probe proves nothing, unless it
+    fails with Triton's message for a dead stub."""
     tried: bool = False
     busy_since: float | None = None
-    """Time of the first sample in which the probe was not tested because of clients' requests; None if there is none."""
+    """Time of the first sample in which clients' requests prevented a test of the probe; None if there is none."""
     longest_s: float = 0.0
-    """Time of the longest execution that was observed, in seconds."""
+    """Time of the longest execution observed, in seconds."""
 
     @property
     def hang_s(self) -> float:
@@ -100,7 +100,7 @@ class _WatchedPod:
 
 @dataclass
 class DeadBackends:
-    """Pods of one model that are proved to have a dead backend, with the last sample of every pod of the model."""
+    """Pods of one model that are proved to have a dead backend, with the last sample of each of the model's pods."""
 
     dead: dict[str, str] = field(default_factory=dict)
     """Reason why the backend is dead, for each dead pod that has not restarted yet."""
@@ -115,9 +115,9 @@ class DeadBackends:
     def out(self) -> frozenset[str]:
         """Names of the pods to take out of service.
 
-        These are all pods with a dead backend that answer no requests. If there are none, the set has one pod that
-        still answers some requests because only some of its model instances are dead. It is the first such pod by name,
-        so that all agents choose the same one.
+        These are all pods with a dead backend that answer no requests. If there are none, it is one pod that answers
+        only some requests, because some of its model instances are dead. All agents choose the same pod: the first by
+        name.
         """
         return frozenset(self.dead.keys() - self.partial) or frozenset(sorted(self.dead)[:1])
 
@@ -224,8 +224,9 @@ class DeadBackends:
     def _may_test(revision: ProbedRevision, metrics: Metrics, now: float, *, due: bool) -> bool:
         """Return whether the probe may be tested now on a pod that answers. `due` is true if the pod has requests.
 
-        If clients' requests are in progress, the probe could take their place in a short queue. However, the probe must
-        also be tested on a pod that is never without requests. Otherwise a failed probe could never prove anything.
+        While clients' requests are in progress, the probe could take the place of one in a short queue. However, the
+        probe must also be tested on a pod that is never without requests, because otherwise a failed probe would never
+        prove anything.
         """
         if not due:
             return True

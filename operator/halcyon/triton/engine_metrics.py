@@ -1,7 +1,7 @@
 """Gauges of engines on Triton's metrics page: TensorRT-LLM's (`nv_trt_llm_*`) and vLLM's (`vllm:*`).
 
-Names and labels are those of the documentation of Triton's TensorRT-LLM backend and of its vLLM backend, which reports
-vLLM's metrics if `REPORT_CUSTOM_METRICS` is set. An engine reports them for the model that it executes, which may be a
+Names and labels are from the documentation of Triton's TensorRT-LLM and vLLM backends; the latter reports vLLM's
+metrics if `REPORT_CUSTOM_METRICS` is set. An engine reports the gauges for the model that it executes, which may be a
 step of an ensemble. The label `model` is ignored, because a pod serves one model. This module has not been tested with
 a running engine.
 """
@@ -14,7 +14,7 @@ from typing import Final
 _REQUESTS, _BLOCKS = "nv_trt_llm_request_metrics", "nv_trt_llm_kv_cache_block_metrics"
 _VLLM_WAITING = "vllm:num_requests_waiting"
 _VLLM_BLOCKS = ("vllm:gpu_cache_usage_perc", "vllm:kv_cache_usage_perc")
-"""Used share of vLLM's KV cache, 0 to 1. The second name is used in later releases."""
+"""Names of vLLM's gauge of the used share of its KV cache (0 to 1). Later releases use the second name."""
 LABELS: Final[Mapping[str, str]] = {
     _REQUESTS: "request_type",
     _BLOCKS: "kv_cache_block_type",
@@ -39,7 +39,7 @@ def of_pod(samples: Mapping[tuple[str, str], Sequence[float]]) -> Gauges:
 
 
 def waiting(gauges: Gauges) -> float | None:
-    """Return the number of requests in the engine's own queue. Return None if the engine doesn't report it."""
+    """Return the number of requests in the engine's own queue, or None if the engine doesn't report it."""
     counts = [gauges[key] for key in ((_REQUESTS, "waiting"), (_VLLM_WAITING, "")) if key in gauges]
     return sum(counts) if counts else None
 
@@ -47,8 +47,7 @@ def waiting(gauges: Gauges) -> float | None:
 def used(gauges: Gauges) -> float | None:
     """Return the used share of the engine's capacity for requests, 0 to 1; None if the engine doesn't report it.
 
-    The capacity is limited by the KV cache and by the maximum number of concurrent requests. The larger of the two used
-    shares is returned.
+    The result is the larger of two used shares: that of the KV cache, and that of the maximum concurrent requests.
     """
     shares = [gauges[name, ""] for name in _VLLM_BLOCKS if (name, "") in gauges]
     for name, part in ((_BLOCKS, "used"), (_REQUESTS, "active")):

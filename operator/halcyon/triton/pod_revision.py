@@ -4,5 +4,5 @@ from __future__ import annotations
 
 
 def revision_of(pod: str) -> str:
-    """Return the name of the ReplicaSet of a pod, which all pods with the same template share."""
+    """Return the name of the ReplicaSet to which a pod belongs. All pods of a ReplicaSet have the same template."""
     return pod.rpartition("-")[0]

@@ -29,9 +29,9 @@ MAX_CONCURRENT_READS = 16
 BATCHES_INTERVAL_S = 5.0
 """Minimum time between two reads of a pod's batch statistics, in seconds. Batch times change within minutes, not seconds."""
 MAX_WITH_BATCHES = 32
-"""Maximum number of pods whose batch statistics are in one report. The statistics that were read last are included. At
-64 batch sizes of 20 bytes per pod, they take 40 KiB of the report. The statistics of all pods of a model are similar.
-If there are more pods, reports therefore include them in turn."""
+"""Maximum number of pods whose batch statistics are in one report: those that were read last. At 64 batch sizes of 20
+bytes per pod, they take 40 KiB of the report. The statistics of all pods of a model are similar, so if there are more
+pods, reports include them in turn."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class ScrapedPod:
 class PodSampler:
     """Sampler of all server pods of a model.
 
-    It keeps the batch statistics, and the model versions of ready pods, so that it reads the repository index of each
+    It keeps the batch statistics and the model versions of ready pods, so that it reads the repository index of a ready
     pod only once.
     """
 
@@ -68,7 +68,7 @@ class PodSampler:
         """Time of the last request for each pod's batch statistics, by pod name, in seconds since the epoch."""
         self._batches: dict[str, BatchStats] = {}
         self._ensembles: dict[str, bool] = {}
-        """Whether the served model is an ensemble, by the name of a pod that has other models, too."""
+        """Whether the served model is an ensemble, by pod name; only for pods with other models as well."""
         self._concurrency = asyncio.Semaphore(MAX_CONCURRENT_READS)
 
     async def sample(self, endpoints: Iterable[Endpoint]) -> dict[str, ScrapedPod]:
@@ -91,9 +91,9 @@ class PodSampler:
         }
 
     def _due(self, pods: Iterable[Endpoint]) -> set[str]:
-        """Return the names of the ready pods whose batch statistics should be read now.
+        """Return the names of the ready pods whose batch statistics are due to be read.
 
-        These are the pods whose statistics were read longest ago.
+        If there are too many, those that were read longest ago are returned.
         """
         now = self._clock()
         serving = [pod.pod for pod in pods if pod.serving and not pod.terminating]
@@ -131,7 +131,7 @@ class PodSampler:
     async def _is_ensemble(self, endpoint: Endpoint, index: RepositoryIndex) -> bool:
         """Return whether the served model is an ensemble, or may be one because its configuration can't be read.
 
-        The batch statistics of an ensemble are not those of batches: Triton adds up the times of its steps for each
+        The batch statistics of an ensemble don't describe batches: Triton adds up the times of its steps for each
         request, and executes several requests at once in different steps.
         """
         if index.companions and endpoint.pod not in self._ensembles:
@@ -171,8 +171,8 @@ def report(
 ) -> AgentReport:
     """Build a report from the samples of the pods.
 
-    Pods without a sample are included with unknown values. `balancer` is the sample of the balancer, if there is a
-    balancer. `backend_failures` contains the values of `PodSample.backend_failure`, by pod.
+    Pods without a sample are included with unknown values. `balancer` is the sample of the balancer; None without one.
+    `backend_failures` contains the values of `PodSample.backend_failure`, by pod.
     """
     pods = tuple(
         replace(
@@ -212,7 +212,7 @@ def _pod(endpoint: Endpoint, seen: ScrapedPod | None, at: float, maintenance: Ab
 
 
 def state(endpoint: Endpoint, seen: ScrapedPod | None, maintenance: AbstractSet[str]) -> PodState:
-    """Return the state of a pod that the agent reports.
+    """Return the state of a pod for the report.
 
     `seen` is the last sample of the pod; None if there is none yet.
     """

@@ -1,7 +1,7 @@
 """State of a pod's models in Triton's repository index. Pure.
 
 A pod serves one model. Triton may load other models with it: the steps of an ensemble, or models that the served model
-calls. The pod isn't ready without them, so their load errors count as those of the served model.
+calls. The pod can't be ready without them, so their load errors count as those of the served model.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from halcyon.triton.errors import MAX_ERROR_CHARS, TritonError
 DEAD_STUB = re.compile(r"Stub process\b[^\n]{0,200} is not healthy")
 """Triton's message for a request or a load that failed because a Python stub process has ended."""
 _MAX_NAME_CHARS = 64
-"""Maximum number of characters of a model's name that an error quotes."""
+"""Maximum number of characters that an error quotes from a model's name."""
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,11 @@ class RepositoryIndex:
     versions: tuple[str, ...] = ()
     """Numbers of the model's versions that are ready, in ascending order."""
     load_error: str | None = None
-    """Triton's reasons why versions of the model, or other models of its repository, could not be loaded; None if all
-    were loaded."""
+    """Triton's reasons for failing to load versions of the model or other models of its repository; None if all were
+    loaded."""
     stub_exit: str | None = None
-    """How a Python stub process of the pod ended, in words; None if all stub processes run."""
+    """Exit status of a Python stub process of the pod that has ended, in words; None if all stub processes are
+    running."""
     companions: tuple[str, ...] = ()
     """Names of the other models of the pod that are ready, sorted."""
 
@@ -78,7 +79,7 @@ def parse(document: Any, model: str, *, pod: str) -> RepositoryIndex:
 
 
 def _load_error(entry: Mapping[str, Any], pod: str) -> str:
-    """Return why the model of an entry in the repository index couldn't be loaded; empty if it was loaded or unloaded."""
+    """Return the reason why the model of an index entry couldn't be loaded; empty if it was loaded or unloaded."""
     if not entry.get("state"):
         return _refusal(pod)
     reason = str(entry.get("reason") or "").strip()
@@ -94,7 +95,7 @@ def _refusal(pod: str) -> str:
 
 
 def _stub_exit(ended: str) -> str:
-    """Return in words how a process ended: `exit-CODE` or `signal-NUMBER`, with `.oom` after an OOM kill in the container."""
+    """Return in words how a process ended: `exit-CODE` or `signal-NUMBER`, with `.oom` after an OOM kill."""
     how, _, cause = ended.partition(".")
     kind, _, number = how.partition("-")
     text = f"exited with code {number}" if kind == "exit" else f"was ended by signal {number}"

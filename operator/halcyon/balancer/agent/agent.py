@@ -51,8 +51,8 @@ PASS_INTERVAL_S = 2.0
 """Maximum time between two passes of the HAProxy controller, in seconds. A pass also starts after each sample of the
 server pods."""
 MIN_PASS_INTERVAL_S = 0.05
-"""Minimum time between two passes that are caused by changes to the endpoints or the plan, in seconds. A single change
-takes effect at once. If several changes follow quickly, one pass applies all of them."""
+"""Minimum time between two passes caused by changes of the endpoints or the plan, in seconds. A single change takes
+effect at once. Changes that follow within this time are applied together by the next pass."""
 MIN_URGENT_INTERVAL_S = 1.0
 """Minimum time between two urgent reports to the operator, in seconds."""
 SAMPLE_INTERVAL_S = 1.0
@@ -90,14 +90,14 @@ class Agent:
         self._surge = ArrivalSurge()
         self._held_total = 0
         self._has_proof = False
-        """Whether a backend was proved to be dead since the last report."""
+        """Whether a backend was found to be dead since the last report."""
         self._reported_at = float("-inf")
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run all loops until `stop` is set.
 
         Raises:
-            KubeError: the API server forbids the agent at startup to read the plan or the EndpointSlices.
+            KubeError: the API server denies the agent access to the plan or the EndpointSlices at startup.
         """
         settings = self._settings
         server = await probes.serve(self, host=settings.host, port=settings.port, drain_key=settings.drain_key)
@@ -144,7 +144,7 @@ class Agent:
         return None if self._controller.written else "; ".join(["the plan has not been read yet", *self._denials.texts])
 
     def ready(self) -> str | None:
-        """Return the reason why the balancer isn't ready (`readiness.why_unready`); None if it is ready."""
+        """Return the reason why the balancer isn't ready; None if it is ready (`readiness.why_unready`)."""
         return readiness.why_unready(
             self._controller,
             self._front_ends,
@@ -155,7 +155,7 @@ class Agent:
 
     @property
     def _endpoints(self) -> tuple[Endpoint, ...] | None:
-        """Server pods of all slots; None while unknown."""
+        """Server pods of all slots (the Deployments a and b); None while unknown."""
         return self._endpoint_watch.endpoints(time.monotonic())
 
     @property
@@ -196,9 +196,8 @@ class Agent:
     async def drain(self, delay_s: float) -> None:
         """Make the balancer unready, disconnect its clients, and wait until the caller may stop HAProxy.
 
-        The method returns after `delay_s`. While requests are held because no server is ready, it waits longer, by at
-        most the plan's drain time. Otherwise these requests would fail, because a stopping HAProxy does not receive new
-        servers.
+        The method returns after `delay_s`. While requests are held because no server is ready, it waits longer, up to
+        the plan's drain time: a stopping HAProxy receives no new servers, so these requests would fail.
 
         If HAProxy is still running `stop_within_s` seconds after that, the balancer becomes ready again.
         """
@@ -215,7 +214,7 @@ class Agent:
         self._wake.set()
 
     async def _follow_plan(self, session: aiohttp.ClientSession) -> None:
-        """Restart every task that depends on the plan each time the plan changes in a way that affects the task."""
+        """Run the tasks that depend on the plan, and restart a task if the plan changes in a way that affects it."""
         running: list[asyncio.Future[None]] = []
         current: tuple[object, ...] = ()
         try:
@@ -284,7 +283,7 @@ class Agent:
     async def _wait_polling_held(self) -> None:
         """Wait until the next pass is due, and request an urgent report if HAProxy holds new requests.
 
-        Each poll costs HAProxy a few microseconds.
+        Polling HAProxy for held requests costs it a few microseconds each time.
         """
         clock = asyncio.get_running_loop().time
         until = clock() + PASS_INTERVAL_S
@@ -372,9 +371,9 @@ class Agent:
         await self._controller.variables.write(reading.identity)
 
     def _is_surge(self, now: float) -> bool:
-        """Return True if the number of arrivals has grown by more than chance can explain.
+        """Return True if arrivals have grown by more than chance can explain.
 
-        The caller then samples again soon, to confirm the growth.
+        The caller then takes another sample soon, to confirm the growth.
         """
         reading = self._controller.reading
         return reading is not None and self._surge.add(reading.demand, process=reading.identity, now=now)

@@ -1,6 +1,6 @@
-"""Record of the resources that the Kubernetes API forbids the agent to read. The agent's probes and reports show them.
+"""Record of the resources that the Kubernetes API denies the agent access to, shown by its probes and reports.
 
-The agent exits if it can't get the plan or the endpoints because of such a denial.
+If a denial keeps the agent from reading the plan or the endpoints, the agent exits.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 FORBIDDEN_TIMEOUT_S = 10.0
-"""Time in seconds after which the agent exits if the API server forbids it to read the plan or the EndpointSlices.
+"""Time in seconds after which the agent exits if the API server denies it access to the plan or the EndpointSlices.
 
 An agent that already has both, for example from a previous run, does not exit. The pod status shows the reason for the
 exit.
@@ -22,7 +22,7 @@ exit.
 
 
 class ApiDenials:
-    """Resources that the API server currently forbids the agent to read."""
+    """Resources to which the API server currently denies the agent access."""
 
     def __init__(self, role: str, on_change: Callable[[], object]) -> None:
         """Create an empty record.
@@ -36,13 +36,13 @@ class ApiDenials:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Sentences about denied reads, one for each resource that the agent can't read."""
+        """One sentence for each resource to which the agent is denied access."""
         return tuple(self._texts.values())
 
     def callback(self, resource: str) -> Callable[[str], None]:
-        """Return a callback that records the reason why the API server denied access to `resource`.
+        """Return a callback that takes the reason why the API server denied access to `resource`, and records it.
 
-        If the callback is called with an empty string, it removes the record.
+        An empty reason removes the record.
         """
 
         def on_denied(text: str) -> None:
@@ -54,12 +54,12 @@ class ApiDenials:
         return on_denied
 
     async def check(self, has_state: Callable[[], bool]) -> None:
-        """Raise an error if the agent still may not read the plan or the endpoints after `FORBIDDEN_TIMEOUT_S`.
+        """Raise an error if access to the plan or the endpoints has been denied for `FORBIDDEN_TIMEOUT_S`.
 
         An agent that already has both (`has_state`), for example from a previous run, keeps running.
 
         Raises:
-            KubeError: the API server forbade the reads for that time.
+            KubeError: access was denied for that time.
         """
         clock = asyncio.get_running_loop().time
         allowed_at = clock()

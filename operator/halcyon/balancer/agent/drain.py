@@ -1,4 +1,4 @@
-"""Draining of a balancer pod: before HAProxy stops, clients are disconnected and held requests are sent to a server."""
+"""Draining of a balancer pod before HAProxy stops: clients are disconnected, and held requests may reach a server."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ HELD_POLL_INTERVAL_S = 0.15
 class BalancerDrain:
     """Connection draining of one balancer.
 
-    If the agent itself restarts during a drain, the drain ends: the balancer is ready again, and clients stay
-    connected.
+    A restart of the agent ends the drain: the balancer is then ready again, and clients stay connected.
     """
 
     def __init__(self, runtime: RuntimeSocket, stop_within_s: float) -> None:
@@ -27,8 +26,8 @@ class BalancerDrain:
 
         Args:
             runtime: client of HAProxy's Runtime API.
-            stop_within_s: time within which HAProxy must stop after the drain, in seconds. If it still runs then, the
-                drain no longer counts, and the balancer is ready again.
+            stop_within_s: time after the drain within which HAProxy must stop, in seconds. If it is still running then,
+                the balancer becomes ready again.
         """
         self._runtime, self._stop_within_s = runtime, stop_within_s
         self._until = float("-inf")
@@ -37,7 +36,8 @@ class BalancerDrain:
     def is_leaving(self) -> bool:
         """Whether the balancer is draining.
 
-        The value stays true after the drain, until HAProxy stops or the time for its stop has passed.
+        The value stays true after the drain until HAProxy stops, or until the time within which it must stop has
+        passed.
         """
         return time.monotonic() < self._until
 
@@ -51,9 +51,9 @@ class BalancerDrain:
         return until
 
     async def finish(self, delay_s: float, until: float) -> None:
-        """Wait until HAProxy may stop. This takes `delay_s`, or longer if requests are held, but ends at `until`.
+        """Wait until HAProxy may stop: for `delay_s`, or longer while requests are held, but no later than `until`.
 
-        A stopping HAProxy does not receive new servers, so held requests would fail.
+        A stopping HAProxy receives no new servers, so held requests would fail.
         """
         await asyncio.sleep(delay_s)
         while await self._may_hold():

@@ -30,7 +30,7 @@ class EndpointWatch:
 
         Args:
             access: address and credentials of the API server.
-            on_change: takes the balancer pods of the model after each change of a slice.
+            on_change: called with the balancer pods of the model after each change of a slice.
         """
         self._access, self._on_change = access, on_change
         self._listed: tuple[Endpoint, ...] | None = None
@@ -57,7 +57,7 @@ class EndpointWatch:
             session: HTTP client.
             namespace: namespace of the model.
             services: names of the Services, each with the slot of its endpoints.
-            denied: takes the reason if the API server forbids the watch.
+            denied: called with the reason if the API server denies the watch.
         """
 
         def take(slices: Mapping[str, tuple[Endpoint, ...]]) -> None:

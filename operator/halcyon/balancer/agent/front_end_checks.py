@@ -27,7 +27,7 @@ class FrontEndChecks:
     """Checks whether the front ends of the HAProxy in this pod accept clients."""
 
     def __init__(self, run_dir: Path) -> None:
-        """Create the checks. At first, every front end counts as having just responded."""
+        """Create the checks. Initially, every front end counts as having just responded."""
         self._run_dir = run_dir
         self._answered_at: dict[Protocol, float] = dict.fromkeys(PROTOCOLS, time.monotonic())
 

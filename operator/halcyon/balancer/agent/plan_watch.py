@@ -1,6 +1,6 @@
 """Watch of the balancer plan in its ConfigMap.
 
-After a restart, the agent begins with the copy of the plan that its previous run stored.
+After a restart, the agent starts with the copy of the plan that its previous run stored.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ class PlanWatch:
     def read_copy(self) -> None:
         """Apply the stored copy of the plan, if there is one.
 
-        A restarted container therefore has a plan even if the API server is unavailable.
+        So a restarted container has a plan even if the API server is unavailable.
         """
         if self._copy.exists():
             self._take(self._copy.read_text(), keep=False)
 
     async def run(self, session: aiohttp.ClientSession, access: ApiServerAccess, denied: Callable[[str], None]) -> None:
-        """Watch the ConfigMap until cancelled. Call `denied` with the reason if the API server forbids the watch."""
+        """Watch the ConfigMap until cancelled. Call `denied` with the reason if the API server denies the watch."""
 
         def take(texts: Mapping[str, str | None]) -> None:
             text = texts.get(self._settings.plan)
-            # A ConfigMap that is gone changes nothing: the last accepted plan stays in force.
+            # If the ConfigMap is deleted, the last accepted plan stays in force.
             if text is not None:
                 self._take(text, keep=True)
 

@@ -1,4 +1,4 @@
-"""Loop of the agent that adjusts the concurrency limits of the server pods to the loads of all balancers.
+"""Loop of the agent that adjusts the concurrency limits of the server pods to the loads of all the model's balancers.
 
 The module also reads the number of instances and the type of batching from the model's configuration. It stores the
 measured maximum concurrency of a pod in a file, so that the value survives a restart of the container.
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from halcyon.triton.client import Endpoint, TritonClient
 
 INTERVAL_S = 0.25
-"""Interval at which the loads of all balancers are read, in seconds. It takes up to three intervals to move a share of
-a pod's capacity from one balancer to another."""
+"""Interval at which the loads of all balancers are read, in seconds. Moving a share of a pod's capacity from one
+balancer to another takes up to three intervals."""
 BALANCERS = "balancers"
-"""Value of the field `slot` for the endpoints of the client Service, which are balancers. Names of real slots have one
+"""Value of the field `slot` for endpoints of the client Service, which are balancers. Real slot names have one
 letter."""
 
 
@@ -41,7 +41,7 @@ class PodShares:
     """Concurrency limits that one HAProxy applies to the server pods."""
 
     def __init__(self, settings: AgentSettings) -> None:
-        """Load the maximum concurrencies that an earlier agent in this pod has measured."""
+        """Load the maximum concurrencies that an earlier agent in this pod measured."""
         self._file = settings.run_dir / "bounds.json"
         self._peers = Peers(settings.pod, settings.port)
         self.concurrency = Concurrency(settings.pod, _read(self._file))
@@ -72,18 +72,17 @@ class PodShares:
     def sample(self, plan: BalancerPlan, pods: Mapping[str, PodStatistics]) -> None:
         """Add a sample of the pods' statistics, by pod name.
 
-        The capacity that is left for batch inference is computed from these samples.
+        The capacity available for batch inference is computed from these samples.
         """
         if plan.has_lower_class:
             loads = (self.concurrency.own, *self.concurrency.others)
             self.lower.sample(plan, pods, idle=not any(load.lower for load in loads))
 
     def room(self, plan: BalancerPlan, classes: ClassLoad | None, *, servers: int) -> dict[str, int]:
-        """Return the HAProxy variables that limit batch inference.
+        """Return the HAProxy variables that limit batch inference, by name.
 
-        They limit the rows in progress at servers, and they contain the mean number of rows in a user's request. The
-        result is empty if the plan has no capacity for batch inference. `servers` is the number of servers that take
-        requests.
+        They include the limits on rows in progress at servers, and the mean number of rows in a user's request. The
+        result is empty if the plan allows no batch inference. `servers` is the number of servers that take requests.
         """
         if not plan.has_lower_class or classes is None:
             self.concurrency.lower = (0.0, 0, 0)
@@ -116,7 +115,7 @@ class PodShares:
 def _read(path: Path) -> dict[str, int]:
     """Return the stored maximum concurrency of a pod for each revision.
 
-    If there is no valid file, the result is empty, because the maximum can be measured again.
+    Without a valid file, the result is empty, because the maximum can be measured again.
     """
     try:
         return {str(revision): int(bound) for revision, bound in json.loads(path.read_text()).items() if bound > 0}

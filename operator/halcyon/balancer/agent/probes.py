@@ -1,11 +1,11 @@
-"""HTTP server of the agent: probes of the kubelet, the drain hook, metrics, and the load for other agents of the model.
+"""HTTP server of the agent: kubelet probes, the drain hook, metrics, and the load for other agents of the model.
 
-The server accepts only GET and HEAD, and one request per connection. It is used instead of aiohttp's server, which
-would need 3 MiB more memory.
+The server accepts only GET and HEAD, and one request per connection. It is used because aiohttp's server would need 3
+MiB more memory.
 
-Every pod of the cluster can connect, so `MAX_CONNECTIONS` limits connections. If there are more, the server closes the
-oldest connection of the source with the most connections. The kubelet sends each probe immediately after connecting, so
-it gets a response before its connection becomes the oldest.
+Every pod of the cluster can connect, so `MAX_CONNECTIONS` limits connections. Beyond it, the server closes the oldest
+connection of the source with the most connections. The kubelet sends each probe immediately after connecting, so it
+gets a response before its connection becomes the oldest.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class Health(Protocol):
         """Return the agent's metrics in the Prometheus text format."""
 
     def load(self) -> str:
-        """Return the balancer's load, for the other agents of the model, as JSON."""
+        """Return the balancer's load as JSON, for the other agents of the model."""
 
     async def drain(self, delay_s: float) -> None:
         """Make the balancer unready, and wait until HAProxy may stop.
 
-        This takes `delay_s`, or longer if requests are held.
+        The wait takes `delay_s`, or longer if requests are held.
         """
 
 
@@ -56,7 +56,8 @@ async def serve(health: Health, *, host: str | None, port: int, drain_key: str =
         health: the agent.
         host: address to listen on; None for all.
         port: port to listen on.
-        drain_key: value of `DRAIN_HEADER` that a request to `/drain` must have. If empty, `/drain` is closed.
+        drain_key: value of `DRAIN_HEADER` that a request to `/drain` must have. If empty, all requests to `/drain` are
+            rejected.
 
     Raises:
         OSError: the port is in use.

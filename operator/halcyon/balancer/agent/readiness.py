@@ -24,8 +24,8 @@ def why_unready(
     """Return the reason why the balancer isn't ready; None if it is ready.
 
     It is ready if HAProxy and its front ends respond, and HAProxy runs an accepted plan. The endpoints must also be
-    known, from the API server or from a previous agent. It stays ready if all connections of a port are in use;
-    otherwise its clients would overload the next balancer.
+    known, from the API server or from a previous agent. It stays ready even if all connections of a port are in use.
+    Otherwise its clients would move on and overload the next balancer.
     """
     if is_leaving:
         return "draining"

@@ -31,12 +31,13 @@ class AgentSettings:
     metrics_port: int = 8002
     """Port on which Triton serves its metrics."""
     secrets: Path = Path("/var/run/secrets")
-    """Folder that contains `kubernetes.io/serviceaccount/`, `halcyon/token` and a folder for each Secret in `front`."""
+    """Folder that contains `kubernetes.io/serviceaccount/`, `halcyon/token`, and a folder for each Secret in
+    `front`."""
     host: str | None = None
     """Address on which the agent's HTTP server listens; None for all addresses."""
     stop_within_s: float = 30.0
-    """Time after a drain within which HAProxy must stop, in seconds. If it still runs then, the agent becomes ready
-    again."""
+    """Time after a drain within which HAProxy must stop, in seconds. If it is still running then, the agent becomes
+    ready again."""
     drain_key: str = ""
     """Secret key that a request to `/drain` must have. If it is empty, all requests to `/drain` are rejected."""
     front: SecretNames | None = None
@@ -57,7 +58,7 @@ def listen(settings: AgentSettings) -> Listen:
 
 
 def files(settings: AgentSettings) -> MountedSecrets | None:
-    """Return the mounted Secrets that `front` names; None if it names none."""
+    """Return the files for HAProxy from the Secrets in `front`; None if `front` names none."""
     if settings.front is None:
         return None
     return MountedSecrets(settings.front, mounted=settings.secrets, config=settings.config)
@@ -77,7 +78,7 @@ def collector_of(settings: AgentSettings, plan: BalancerPlan) -> CollectorAddres
     """Return the address to which the agent sends its reports and its token.
 
     Return None if the plan has no CA certificate yet. If the settings have an address, only the CA certificate comes
-    from the plan, which tenants can edit. With a forged certificate, no report is sent.
+    from the plan. Tenants can edit the plan, but with a forged certificate, no report is sent.
     """
     if plan.collector is None or settings.collector is None:
         return plan.collector

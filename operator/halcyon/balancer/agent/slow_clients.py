@@ -1,21 +1,22 @@
-"""Ends requests that only their clients could continue, while requests of other clients wait for the servers that they hold.
+"""Task that ends requests waiting for their client, while requests of other clients wait for a server.
 
-A request takes one of a server's places until its response has left HAProxy. Some requests wait for their client:
+A place is one of the requests that a server may have in progress at the same time. A request keeps its place until its
+response has left HAProxy. Some requests wait for their client:
 
 - A request whose body is larger than a buffer goes to a server before its client has sent all of it.
 - A response that is larger than a buffer stays at the server until its client reads it.
-- A gRPC stream is open until its client ends it. It rests while its client has all that it asked for (`streams.lua`).
+- A gRPC stream is open until its client ends it. It is idle while all its messages have been answered (`streams.lua`).
 
 A few dozen such requests can take all places at a model's servers, even if each of them advances slowly.
 
-A source is a client's address; IPv6 addresses are masked to /64. While a request waits and no server has a free place,
-no source may hold more than its equal share of the places if requests have waited for its clients for `SLOW_S`. The
-oldest above the share are ended, and those of the source that wait and are not complete. A source that is alone keeps
-all of its requests.
+A source is a client's address; IPv6 addresses are masked to /64. The agent acts while a request waits and no server has
+a free place. A source may then hold more than its equal share of the places only if none of its requests has waited for
+its client for `SLOW_S`. Of the requests above the share, those that have waited longest are ended, and with them the
+source's incomplete requests that wait for a server. If there is only one source, it keeps all of its requests.
 
 For `SLOW_FOR_S`, HAProxy then limits the source (`client_limits`). After an upload, requests that are larger than a
-buffer are rejected. After a response or a stream, the source has no more requests in progress than its share, and its
-responses that are not read are ended at the first look.
+buffer are rejected. After a response or a stream, the source may have no more requests in progress than its share, and
+its unread responses are ended at the next check.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ if TYPE_CHECKING:
 
 INTERVAL_S: Final = 0.5
 QUICK_INTERVAL_S: Final = 0.2
-"""Interval while a source is limited because of its responses."""
+"""Interval between two checks while a source is limited because of its responses, in seconds."""
 SLOW_S: Final = 1.5
 """Time for which a request at a server may wait for its client while others wait, in seconds."""
 REST_S: Final = 10.0
-"""Time for which a stream may rest before it counts as waiting for its client, in seconds."""
+"""Time for which a stream may be idle before it counts as waiting for its client, in seconds."""
 _STREAM: Final = re.compile(r"stream (?P<id>0x[0-9a-f]+) (?P<source>\S+) (?P<rest_ms>\d+)")
 _LINE: Final = re.compile(
     r"(?P<id>0x[0-9a-f]+): proto=(?:tcp\S* src=(?P<source>\S+):(?P<port>\d+) fe=(?:http|grpc)"
@@ -56,31 +57,33 @@ _LINE: Final = re.compile(
     r".* scf=\[\d+,(?P<flags>[0-9a-f]+)h,fd=-?\d+,rex=[^,]*,wex=(?P<blocked>[^\]]*)\] scb=\[(?P<state>\d+),"
 )
 _COMPLETE: Final = 0x2
-"""Flag of a client's side in HAProxy 3.0 (`SC_FL_EOI`): the whole request has been received."""
+"""Flag on the client side of a request in HAProxy 3.0 (`SC_FL_EOI`): HAProxy has received the whole request."""
 _ESTABLISHED: Final = "8"
-"""State of a server's side in HAProxy 3.0 (`SC_ST_EST`): the response is not complete, so the request has its place."""
+"""State on the server side of a request in HAProxy 3.0 (`SC_ST_EST`): the response is not complete, so the request
+keeps its place at the server."""
 
 WaitsFor = Literal["upload", "response", "message"]
 
 
 @dataclass(frozen=True)
 class ClientRequest:
-    """A request in HAProxy that is at a server, or waits for one."""
+    """Client request in HAProxy that is at a server or waits for one."""
 
     session: str
-    """HAProxy's identifier, which may be used again, with the client's address and port, or `stream` in place of the port."""
+    """HAProxy's identifier of the request, with the client's address and port (for streams, the word `stream`), because
+    HAProxy reuses identifiers."""
     source: str
     protocol: Protocol
     is_waiting: bool
     is_complete: bool
     """Whether HAProxy has received the whole request. A stream is never complete."""
     waits_for: WaitsFor | None = None
-    """What only the client can do to continue the request: send the rest of it, read its response, or send a stream's
-    next message."""
+    """Action of the client for which the request waits: sending the rest of it, reading its response, or sending a
+    stream's next message; None if it doesn't wait for its client."""
 
     @property
     def id(self) -> str:
-        """Identifier in HAProxy's Runtime API."""
+        """Identifier of the request in HAProxy's Runtime API."""
         return self.session.partition(" ")[0]
 
 
@@ -125,9 +128,9 @@ def _source(address: str) -> str:
 
 
 def full(loads: BackendLoads, ready: Collection[ServerKey]) -> dict[Protocol, int]:
-    """Return the number of places at servers, for each protocol in which a request waits and no place is free.
+    """Return the total number of places, for each protocol in which a request waits and no place is free.
 
-    `ready` has the servers that take requests. All others have no places.
+    A place is one request that a server may have in progress. `ready` contains the servers that take requests.
     """
     totals: dict[Protocol, int] = {}
     for number, protocol in enumerate(PROTOCOLS):
@@ -141,36 +144,36 @@ def full(loads: BackendLoads, ready: Collection[ServerKey]) -> dict[Protocol, in
 
 @dataclass(frozen=True)
 class Excess:
-    """Requests of one source to end, because it holds more than its share of the places."""
+    """Requests of one source to end, because it holds more than its share of the places at servers."""
 
     source: str
     share: int
-    """Number of places that the source may have."""
+    """Number of requests that the source may have at servers."""
     requests: tuple[ClientRequest, ...]
 
     @property
     def has_uploads(self) -> bool:
-        """Whether requests end that their client did not finish sending."""
+        """Whether any of these requests has not been completely sent by its client."""
         return any(request.waits_for == "upload" for request in self.requests)
 
     @property
     def has_others(self) -> bool:
-        """Whether responses end that their client did not read, or streams that it did not use."""
+        """Whether any of these requests has an unread response or is an idle stream."""
         return any(request.waits_for in ("response", "message") for request in self.requests)
 
 
 def above_share(
     requests: Iterable[ClientRequest], places: Mapping[Protocol, int], slow: Mapping[str, float]
 ) -> list[Excess]:
-    """Return the requests to end: of each source above its share, those that have waited for their client for the longest time.
+    """Return the requests to end: for each source above its share, those that have waited longest for their client.
 
-    Its requests that wait for a server and are not complete end, too. Otherwise they would take the free places before
-    the requests of others.
+    The source's incomplete requests that wait for a server are ended as well. Otherwise they would take the free places
+    before the requests of others.
 
     Args:
-        requests: all requests at servers, and those that wait.
-        places: number of places at servers, for each protocol that is full.
-        slow: since when each slow session has waited for its client.
+        requests: all requests at servers, and those that wait for one.
+        places: total number of places at servers, for each protocol in which all places are taken.
+        slow: time since which each slow request has waited for its client, by `ClientRequest.session`.
     """
     requests = list(requests)
     excesses = []
@@ -195,7 +198,7 @@ def above_share(
 
 
 async def run(runtime: RuntimeSocket, controller: HaproxyController) -> None:
-    """Look for slow requests while requests wait, and end those above the share of their source, until cancelled."""
+    """Check for slow requests while requests wait, and end those above their source's share, until cancelled."""
     since: dict[str, float] = {}
     limited_until: dict[str, float] = {}
     clock = asyncio.get_running_loop().time

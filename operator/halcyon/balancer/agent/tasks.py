@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 async def until(event: asyncio.Event) -> None:
-    """Wait for the event, and return None like the other tasks of a group. `Event.wait` itself returns True."""
+    """Wait for the event, and return None as the other tasks of a group do. `Event.wait` itself returns True."""
     await event.wait()
 
 

@@ -1,8 +1,8 @@
 """Rules of haproxy.cfg for the access log: one line of JSON on HAProxy's standard output for each client request. Pure.
 
-Values that HAProxy generates are logged unchanged. From the client's request, only three values are logged: the path, the request
-id if it has only harmless characters, and the trace id of a valid W3C `traceparent`. The path is escaped as JSON in ASCII, without
-bytes that are not UTF-8.
+Values that HAProxy generates are logged unchanged. Only three values come from the client's request: the path, the
+request id if it has only harmless characters, and the trace id of a valid W3C `traceparent`. The path is escaped as
+ASCII JSON, and bytes that are not UTF-8 are dropped.
 
 Some requests pass through HAProxy twice (`queueing`, `grpc_streams`). The client-facing front end then does not see which pod
 responded. A slot's back end therefore passes on the pod, the service time and the retries in a response header. The front end removes
@@ -29,7 +29,7 @@ _ID = "x-request-id"
 _TRACE: Final = "traceparent"
 _VALID_TRACE: Final = "^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$"
 _NO_TRACE_ID: Final = f"00-{'0' * 32}"
-"""Beginning of a `traceparent` whose trace id is not valid."""
+"""Prefix of a `traceparent` whose trace id is not valid."""
 _HOP_HEADER = "halcyon-way"
 # An escaped byte of the path takes up to 6 characters, and the rest of a line less than 1000. HAProxy truncates longer lines.
 _MAX_PATH_BYTES = 1024
@@ -52,15 +52,14 @@ _FIELDS: Final = {
     "retries": "%[var(txn.log_retries,null)]",
     "termination": '"%ts"',
 }
-"""Fields of a log line, each with its HAProxy expression. A value that is not set is logged as null.
-
-For example, `pod` is null if no pod responded."""
+"""Fields of a log line, each with its HAProxy expression. A value that is not set is logged as null, for example `pod`
+if no pod responded."""
 
 
 def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
-    """Add the access log's first rules to a client-facing front end. These rules also give each request an id.
+    """Add the access log's first rules, which also give each request an id, to a client-facing front end.
 
-    The rules precede all other rules for requests, so that requests that are rejected later also have an id.
+    They precede all other request rules, so that requests that are rejected later also have an id.
 
     Raises:
         ConfigError: this agent version does not support the plan's value of `access_log`.
@@ -114,7 +113,7 @@ def _line(fields: Mapping[str, str]) -> str:
 
 
 def client_rule(out: Writer, plan: BalancerPlan, variable: str) -> None:
-    """Add the rule that logs the client's name from the HAProxy variable `variable`.
+    """Add the rule that logs the client's name, taken from the HAProxy variable `variable`.
 
     The name must have only harmless characters.
     """

@@ -1,8 +1,8 @@
 """Authentication of clients with API keys: the rules of haproxy.cfg, and the file of key digests that they use. Pure.
 
-HAProxy receives only SHA-256 digests of the keys. Therefore no configuration, log or core dump reveals a key. The
-duration of a comparison does not show how much of a guessed key is right. Keys are random, unlike passwords, so no slow
-hash is needed.
+HAProxy receives only SHA-256 digests of the keys, so no configuration, log or core dump reveals a key, and the duration
+of a comparison doesn't show how much of a guessed key is right. Keys are random, unlike passwords, so no slow hash is
+needed.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _KEY = re.compile(r"[!-~]{16,512}")
 _NAME = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 _KEY_HEADERS: Final = ("authorization", "x-api-key")
 _CLIENT_HEADER: Final = "halcyon-client"
-"""Header with the name of a client. It replaces a header that contains a key, if this is the header for sticky routing."""
+"""Header with the client's name. It replaces the header for sticky routing if that header contains the API key."""
 _NO_KEY = (401, 16, "an API key is required: send Authorization: Bearer KEY, or x-api-key: KEY")
 
 
 def without_keys(plan: BalancerPlan, listen: Listen) -> BalancerPlan:
-    """Return the plan with the client's name as the header for sticky routing, if that header contains the API key.
+    """Return the plan with sticky routing by the client's name, if the header for sticky routing contains the API key.
 
-    HAProxy removes the key before it chooses a pod. The names have the same effect, because each has one key.
+    HAProxy removes the key before it chooses a pod. The name has the same effect, because each client has one key.
     """
     contains_key = listen.keys is not None and plan.sticky_header in _KEY_HEADERS
     return replace(plan, sticky_header=_CLIENT_HEADER) if contains_key else plan
@@ -82,7 +82,7 @@ def usage_table(out: Writer) -> None:
 
 
 def usage_rule(out: Writer, listen: Listen) -> None:
-    """Add the rule of a client-facing front end that counts an inference request of a client.
+    """Add the rule of a client-facing front end that counts inference requests by client.
 
     The rule uses the ACL `infers`.
     """

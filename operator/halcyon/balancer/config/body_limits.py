@@ -7,9 +7,9 @@ as the size is known.
 Without Content-Length, HAProxy waits for the first `MAX_BYTES` of the body, or for all of a shorter one, before it
 chooses a server. It does not wait for streams, because their size is unlimited.
 
-The wait also ends when the buffer is full. Long headers leave less than `MAX_BYTES` of it for the body. Therefore the
-rules for HTTP add the headers to the body. The length of a gRPC message is always in the buffer, because Triton accepts
-at most 16 KiB of metadata.
+The wait also ends when the buffer is full. Long headers leave less than `MAX_BYTES` of it for the body, so the rules
+for HTTP compare the size of headers and body together. The length of a gRPC message is always in the buffer, because
+Triton accepts at most 16 KiB of metadata.
 """
 
 # the size is known from                         | response above the limit

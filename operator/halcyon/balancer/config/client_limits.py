@@ -1,10 +1,10 @@
 """Rules of haproxy.cfg that limit each client source, so that other clients always have some capacity. Pure.
 
-The more of the maximum is in use, the smaller the part that one source may use. If a source exceeds its part, its new
+The more connections or requests are in use, the fewer a single source may have. If a source exceeds its limit, its new
 connections are closed, and its new requests are rejected.
 
 A single source may use up to three quarters of the capacity. It may be an Ingress, a NAT gateway or a node with many
-clients. If several sources each use as much as they may, four or five of them together exhaust the capacity.
+clients. Several sources together can exhaust the capacity: it takes four or five, each at its limit.
 
 A source is an IPv4 address or an IPv6 /64 network. Connections are counted per front end. Requests are counted over all front ends
 (`memory_budget`), before HAProxy waits for any part of a body. Requests are counted per source only while more than half of the
@@ -65,16 +65,17 @@ _WAITING: Final = "waiting"
 _MAX_OVERTAKING_MS: Final = 5000
 _BY_SOURCE: Final = "requests_of"
 SLOW: Final = "slow"
-"""Name of the stick table with the sources that held servers with requests that they did not finish sending."""
+"""Name of the stick table of sources that kept servers busy with requests that they did not finish sending."""
 CAPPED: Final = "capped"
-"""Name of the stick table with the sources whose clients held servers without need, and the requests that each may have in progress."""
+"""Name of the stick table of sources that kept servers busy with unread responses or idle streams. An entry contains
+the number of requests that the source may have in progress."""
 SLOW_FOR_S: Final = 60
-"""Time for which a source is in the tables `SLOW` and `CAPPED`, in seconds."""
+"""Time for which a source stays in the tables `SLOW` and `CAPPED`, in seconds."""
 _UNREAD_MS: Final = 60_000
-"""Maximum time for which a client reads nothing of a response that is sent to it, in milliseconds."""
+"""Maximum time in which a client may read nothing of its response, in milliseconds."""
 _CROWDED: Final = "{ sc_conn_cur(3) gt 0 }"
-"""HAProxy condition that is true if more than half of the maximum number of requests are in progress. Requests are
-counted per source only then. Checking that the counter exists is cheaper than comparing numbers."""
+"""HAProxy condition that is true if more than half of the maximum number of requests are in progress. Only then are
+requests counted per source. The condition checks that a counter exists, which is cheaper than comparing numbers."""
 _SOURCE: Final = "src,ipmask(32,64)"
 """HAProxy expression for the source of a connection. IPv6 addresses are masked to /64, because one client may own all
 2^64 addresses of such a network."""
@@ -94,7 +95,7 @@ def prologue(out: Writer, room: HaproxyLimits) -> None:
 def tables(out: Writer, room: HaproxyLimits) -> None:
     """Add the stick tables that count connections and requests per source.
 
-    Each table is large enough for all possible sources. In a smaller table, some sources would not be counted.
+    Each table has room for all possible sources. In a smaller table, some sources would not be counted.
     """
     for frontend in ("http", "grpc", "metrics"):
         out.section("backend connections_$name", name=frontend)
@@ -110,10 +111,10 @@ def tables(out: Writer, room: HaproxyLimits) -> None:
 
 
 def slow_rules(out: Writer, plan: BalancerPlan, protocol: Protocol, *, large: int) -> None:
-    """Add the rule of a client-facing front end that rejects requests larger than a buffer, if their source is slow.
+    """Add the rule of a client-facing front end that rejects requests larger than a buffer if their source is slow.
 
     Such a request would be sent to a server before it is complete. The rule comes after those that wait for the body.
-    Only a request of at least `large` bytes looks into the table.
+    Only requests of at least `large` bytes are looked up in the table.
     """
     condition = f"infers {{ req.body_len ge $large }} {{ {_SOURCE},table_gpc0({SLOW}) gt 0 }}"
     error_responses.reject_retryable(out, plan, protocol, "too slow", condition, large=large)
@@ -138,7 +139,7 @@ def queue_tables(out: Writer) -> None:
 def queue_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     """Add the rules of a client-facing front end that divide the queue between clients.
 
-    They use the ACLs `waits` and `up`. They set `txn.ahead`, the number of requests that a new one has to wait for.
+    They use the ACLs `waits` and `up`. They set `txn.ahead`, the number of requests ahead of a new one in the queue.
     """
     out.add("acl keyed var(txn.client) -m found")
     out.add(f"http-request track-sc4 var(txn.client) table {CLIENTS} if waits keyed")
@@ -191,10 +192,10 @@ def connection_rules(out: Writer, room: HaproxyLimits, frontend: Frontend) -> No
 
 
 def reset_rule(out: Writer) -> None:
-    """Add the rule of the front end `grpc` that ends calls which their client has already reset.
+    """Add the rule of the front end `grpc` that ends calls already reset by their client.
 
-    No later rule is evaluated for such a call, and it does not count as a request. Only the access log's rules come
-    before this one. It protects HAProxy from clients that reset their calls as fast as they send them.
+    No later rule is evaluated for such a call, and it does not count as a request. Only the access log's rules precede
+    this one. It protects HAProxy from clients that reset their calls as fast as they send them.
     """
     error_responses.reject(out, "grpc", (499, 1, "the client reset the call"), "{ fs.aborted -m bool }")
 
@@ -202,9 +203,8 @@ def reset_rule(out: Writer) -> None:
 def scrape_rules(out: Writer) -> None:
     """Add the rules of the front end `metrics` that limit scrapes.
 
-    A metrics page takes as much CPU time as hundreds of requests.
-
-    One source may send 20 scrapes in 10 s, and 5 while all sources together send more than four per second.
+    A metrics page takes as much CPU time as hundreds of requests. One source may send 20 scrapes in 10 s, but only 5
+    while all sources together send more than four per second.
     """
     out.add(f"http-request track-sc0 {_SOURCE} table $table", table=_SCRAPES)
     crowded = "{ sc_http_req_rate(0) gt 5 } { fe_req_rate gt 4 }"
@@ -248,8 +248,8 @@ def counting_rules(out: Writer, plan: BalancerPlan, protocol: Protocol, table: s
 def lower_class_rule(out: Writer, plan: BalancerPlan, table: str) -> None:
     """Add the rule that counts requests of batch inference in a separate row of the stick table.
 
-    It defines the ACL `lower` for these requests. It comes before the rule that counts all other requests. Demand,
-    latency and rejections therefore include only the requests of users.
+    It defines the ACL `lower` for these requests, and precedes the rule that counts all other requests. Demand, latency
+    and rejections therefore include only users' requests.
     """
     if plan.has_lower_class:
         out.add(f"acl lower req.fhdr({LOWER_CLASS_HEADER}) -m found")
@@ -279,17 +279,17 @@ def request_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
 
 
 def response_rules(out: Writer, protocol: Protocol) -> None:
-    """Add the rule of a client-facing front end that limits for how long a client may read nothing of a response.
+    """Add the rule of a client-facing front end that limits how long a client may read nothing of a response.
 
-    While a request is sent, `timeout client` applies, which is longer than a request may wait. A stream's client is
-    silent between two messages, so that timeout applies to it, too.
+    While a request is being sent, `timeout client` applies, which is longer than a request may wait. It also applies to
+    streams, because a stream's client may be silent between two messages.
     """
     condition = f" if !{{ be_name -m str {grpc_streams.BACKEND} }}" if protocol == "grpc" else ""
     out.add(f"http-response set-timeout client {_UNREAD_MS}{condition}")
 
 
 def _many_streams(divisor: int, factor: int = 1) -> str:
-    """Return the HAProxy condition that is true if more than this share of the maximum number of streams is open."""
+    """Return the HAProxy condition that is true if more than this share of the maximum number of streams are open."""
     return f"{{ be_conn({grpc_streams.BACKEND}) gt {MAX_STREAMS * factor // divisor} }}"
 
 

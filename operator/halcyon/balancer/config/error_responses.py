@@ -1,7 +1,8 @@
 """Lines of haproxy.cfg for HAProxy's own error responses, for HTTP and for gRPC. Pure.
 
-If the HTTP status is not 200, gRPC clients discard the error message. Errors for gRPC are therefore sent with status 200, without a
-body, and with the headers `grpc-status` and `grpc-message`. The codes are 4 DEADLINE_EXCEEDED, 8 RESOURCE_EXHAUSTED, 14 UNAVAILABLE.
+gRPC clients discard the error message unless the HTTP status is 200. gRPC errors are therefore sent with status 200, no
+body, and the headers `grpc-status` and `grpc-message`. The codes are 4 DEADLINE_EXCEEDED, 8 RESOURCE_EXHAUSTED, 14
+UNAVAILABLE.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ _ERRORS = (
     (504, 4, "the server did not respond in time"),
 )
 _BAD_REQUEST = "the body is not valid, or the client closed its side of the connection before the response"
-"""Message with HTTP status 400. HAProxy's response to headers that it can't parse has no such message, and is HTML."""
+"""Message sent with HTTP status 400. Without it, HAProxy's response to headers that it can't parse would be HTML."""
 
 
 def reject_retryable(
@@ -87,7 +88,7 @@ def reject_retryable(
     own: int = 0,
     large: int = 0,
 ) -> None:
-    """Add a rule that rejects a request if `condition` is true, and sends the time after which the client may retry.
+    """Add a rule that rejects a request if `condition` is true, and states after what time the client may retry.
 
     The condition must be a constant. In the condition and in the message of the reason, `$waiting` stands for the limit
     on all queued requests, `$own` for the limit of one source, `$large` for a number of bytes, and `$objective` for the

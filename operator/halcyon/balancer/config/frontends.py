@@ -12,11 +12,13 @@ if TYPE_CHECKING:
 _PROTOCOL_OPTIONS: dict[Protocol, tuple[str, str]] = {"http": ("", " alpn http/1.1"), "grpc": (" proto h2", " alpn h2")}
 """`bind` options of HAProxy for each protocol, as (options for a port without TLS, options for a port with TLS)."""
 _SOCKETS: Final[dict[Protocol, int]] = {"http": 16, "grpc": 1}
-"""Number of listening sockets of each protocol's port.
+"""Number of listening sockets for each protocol's port.
 
-HAProxy accepts four connections of a socket, and then polls all connections that are ready before it comes back to the
-socket. `tune.maxpollevents` makes that a long way: behind some hundreds of busy connections, new ones waited for
-seconds. A new gRPC connection may bring 256 calls at once, so few of them are accepted at a time."""
+HAProxy accepts four connections from a socket, and then polls all ready connections before it returns to the socket.
+Because `tune.maxpollevents` is small, this takes long: behind some hundreds of busy connections, new ones waited for
+seconds. More sockets accept more connections at a time. gRPC has only one socket, because a new gRPC connection may
+bring 256 calls at once.
+"""
 
 
 def bind(out: Writer, listen: Listen, port: int, options: str, **values: str) -> None:

@@ -2,14 +2,14 @@
 
 On its way, a stream is converted from HTTP/2 to HTTP/1.1 and back to HTTP/2.
 
-A stream stays on one server from its first message on, for an unlimited time. It is cut if its server disappears or does not finish
-within the drain time. In HTTP/2, HAProxy could only reset the stream, which gRPC clients report as CANCELLED. In HTTP/1.1, the response
-can be completed: `streams.lua`, in section `streams_end`, ends it with gRPC status 14, UNAVAILABLE, or with 4, DEADLINE_EXCEEDED, if the
-response timeout is over.
+A stream stays on one server from its first message on, for an unlimited time. It is cut if its server disappears, or if
+it does not end within the server's drain time. In HTTP/2, HAProxy could only reset the stream, which gRPC clients
+report as CANCELLED. In HTTP/1.1, the response can be completed: `streams.lua`, in section `streams_end`, ends it with
+gRPC status 14 (UNAVAILABLE), or with 4 (DEADLINE_EXCEEDED) after the response timeout.
 
-All hops are unix sockets of the same HAProxy process. Each stream has its own connections, and no other requests pass through them.
-The PROXY protocol passes the client's address on. In place of the client's port, each stream has a number of its own.
-By both, `streams.lua` recognises a stream in its last two hops.
+All hops are unix sockets of the same HAProxy process. Each stream has its own connections, and no other requests pass
+through them. The PROXY protocol passes on the client's address, and a number of the stream in place of the client's
+port. From both, `streams.lua` recognises a stream in its last two hops.
 """
 
 # front end `grpc` --> streams --> streams_end --> front end `streams_in` --> back end of a slot
@@ -42,15 +42,15 @@ def prologue(out: Writer, plan: BalancerPlan, *, lua: str) -> None:
 def arrival_rules(out: Writer) -> None:
     """Add the rules of front end `grpc` that count streams on their way through the hops as waiting requests.
 
-    They come after the rules that count the queues. A stream reaches a queue only in its last hop. Without these rules,
-    all streams that arrive meanwhile would pass the limit of the queue.
+    They come after the rules that count the queues. A stream reaches a queue only in its last hop, so without these
+    rules, all streams that arrive meanwhile would pass the queue limit.
     """
     out.add(f"http-request set-var(txn.arrived) fe_conn({FRONTEND}) if {IS_STREAM}")
     out.add(f"http-request set-var(txn.waiting) be_conn({BACKEND}),sub(txn.arrived),add(txn.waiting) if {IS_STREAM}")
 
 
 def sections(out: Writer, *, path: str, end_path: str, longest_ms: int) -> None:
-    """Add the sections through which gRPC streams pass. The last is front end `streams_in`, which the caller completes.
+    """Add the sections through which gRPC streams pass. The caller completes the last one, front end `streams_in`.
 
     Args:
         out: receives the sections.

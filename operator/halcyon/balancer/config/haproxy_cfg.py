@@ -1,8 +1,8 @@
 """Rendering of haproxy.cfg from the accepted plan. Pure.
 
-The file configures routes, limits, timeouts, retries, health checks and counters. Addresses and states of servers change while
-HAProxy runs, so the agent sets them through the runtime socket. The file has only their last known values, so that HAProxy serves
-at once after a restart or a reload.
+The file configures routes, limits, timeouts, retries, health checks and counters. Addresses and states of servers
+change while HAProxy runs, so the agent sets them through the runtime socket. The file contains their last known values,
+so that HAProxy can serve immediately after a restart or a reload.
 
 The rules for a request's path from its arrival to a server's queue are in `queueing`, `retries` and `grpc_streams`. HAProxy's own
 error responses are in `error_responses`. `writer.Writer` writes every line.
@@ -46,7 +46,8 @@ LUA = {
 socket."""
 
 STOPPING: Final = "proc.stopping"
-"""HAProxy variable that is 1 if the process will soon stop. Each HTTP/1.1 response then closes its connection."""
+"""HAProxy variable that is 1 if the process will soon stop. Each HTTP/1.1 response then asks the client to close its
+connection."""
 
 UNUSED_ADDRESS = "127.0.0.1"
 UNUSED_PORT = 1
@@ -67,7 +68,7 @@ def render(plan: BalancerPlan, *, listen: Listen, placed: Mapping[ServerKey, str
     Args:
         plan: the accepted plan.
         listen: listen addresses and files of HAProxy.
-        placed: address of the pod for each HAProxy server that takes requests now. All other servers are disabled.
+        placed: pod address of each HAProxy server that takes requests now. All other servers are disabled.
 
     Raises:
         ConfigError: a value of the plan is not allowed in the file; the message contains the value and a valid example.
@@ -92,7 +93,7 @@ def digest(plan: BalancerPlan, *, listen: Listen) -> str:
 
 
 def hard_stop_ms(plan: BalancerPlan) -> int:
-    """Return the time after which a process that a reload has replaced resets its last requests, in milliseconds."""
+    """Return the time after which a process replaced by a reload resets its last requests, in milliseconds."""
     return max(plan.drain_ms, queueing.longest_ms(plan))
 
 

@@ -1,17 +1,18 @@
 """Latency histograms of responses: rules of haproxy.cfg count them in a stick table, from which the agent reads them. Pure.
 
-Each counter counts the responses that took at least as long as its bound. The rules stop at the first bound that a response did not
-reach, so a response within a millisecond costs one comparison. Prometheus counts responses below each bound instead;
-`Latency.buckets` converts the counts.
+Each counter counts the responses that took at least as long as its bound. Evaluation stops at the first bound that a
+response did not reach, so a response within a millisecond costs one comparison. Prometheus counts responses below each
+bound instead; `Latency.buckets` converts the counts.
 
-There are three histograms: of slots, of clients and of streams. Each measures the time until the response headers; they
-differ in their starts and their bounds.
+There are three kinds of histogram: for slots, for clients and for streams. Each measures the time until the response
+headers, but from different starts and with different bounds.
 
 A stream is a request with many responses: `generate_stream`, ModelStreamInfer. Triton sends its headers with the first event. Streams
 also count in the latency of clients. They have a separate stick table, because the row of counters is full.
 
-The latency of a slot does not include the wait in the balancer. It is therefore independent of the balancer's load, and comparing two
-slots compares two revisions. For this comparison its bounds are close: 25 % apart from 8 ms to 1 s, and less than 50 % apart above.
+The latency of a slot does not include the wait in the balancer, so it is independent of the balancer's load, and
+comparing two slots compares two revisions. For this comparison its bounds are close together: 25 % apart from 8 ms to 1
+s, and less than 50 % apart above.
 
 The failed responses of a slot's servers are counted, too, because Triton counts a request as successful if a model
 answers it with an error.
@@ -45,20 +46,21 @@ BOUNDS_MS = (
 SLOTS = ("a", "b")
 _INFERS = "txn.infers"
 UNAVAILABLE = 4
-"""Number of the stick table's counter for requests that a server, not HAProxy, answered with 503 or gRPC
+"""Number of the stick-table counter for requests that a server, rather than HAProxy, answered with 503 or gRPC
 UNAVAILABLE."""
 OWN_RESPONSE = "halcyon-own-response"
-"""Header that marks a response as sent by HAProxy, not by a server. It is used for requests that pass through HAProxy
-twice."""
+"""Header that marks a response as sent by HAProxy instead of a server. It is used for requests that pass through
+HAProxy twice."""
 FIRST = 6
-"""Number of the first stick table counter for the latency of clients. `queueing.COUNTERS` describes the counters before
+"""Number of the first stick-table counter for the latency of clients. `queueing.COUNTERS` describes the counters before
 it."""
 _FIRST_OF_SLOTS = FIRST + 2 + len(SHOWN_MS)
 _PER_SLOT = 3 + len(BOUNDS_MS)
 COUNTERS = _FIRST_OF_SLOTS + len(SLOTS) * _PER_SLOT
-"""Number of counters in a row of the stick table. HAProxy allows at most 100."""
+"""Number of counters in a stick-table row. HAProxy allows at most 100."""
 STREAMS = "streams_first_event"
-"""Name of the stick table with one row (key 1) of counters of streams: responses, their total time, and those slower than each bound."""
+"""Name of the stick table whose one row (key 1) counts streams: responses, their total time, and those slower than each
+bound."""
 _TRACKED = 1
 """Number of the stick counter with which HAProxy tracks a stream. HAProxy 3.0 rejects `sc-add-gpc` with a number above
 2."""
@@ -88,7 +90,7 @@ class Latency:
     def buckets(self) -> tuple[tuple[float, int], ...]:
         """Number of responses below each bound of `SHOWN_MS`, as in Prometheus.
 
-        Each pair has the bound in seconds and the number.
+        Each pair is (bound in seconds, number of responses).
         """
         return tuple((b / 1000, n) for b, n in zip(self.bounds_ms, self._below, strict=True) if b in SHOWN_MS)
 
@@ -113,10 +115,10 @@ class Latency:
 
 
 def response_rules(out: Writer, slot: str, protocol: Protocol) -> None:
-    """Add the rules that count the latency, the failures and the 503s of a slot's inference requests.
+    """Add the rules that count the latencies, the failures and the 503s of a slot's inference requests.
 
-    They must be the last `http-response` rules of its back end. Responses through the server `held` (`queueing`) are
-    not counted here, but in the back end to which the request goes next.
+    They must be the last `http-response` rules of its back end. Responses of the server `held` (`queueing`) are not
+    counted here but in the back end to which the request goes next.
     """
     out.add("acl moved srv_name held")
     # A request that only reads may have moved, too, if it was queued.
@@ -129,7 +131,7 @@ def response_rules(out: Writer, slot: str, protocol: Protocol) -> None:
 
 
 def inference_rules(out: Writer, condition: str = "") -> None:
-    """Add rules of a front end that mark a request as inference. They define the ACL `infers`.
+    """Add rules of a front end that mark requests as inference. They define the ACL `infers`.
 
     Without a condition, all requests are marked.
     """
@@ -157,8 +159,8 @@ def arrival_rules(out: Writer, condition: str = "") -> None:
 def stream_rules(out: Writer, condition: str) -> None:
     """Add the `http-after-response` rules of a client-facing front end that count streams.
 
-    The rules apply to responses for which `condition` is true, and HAProxy evaluates no later rule for these. If a
-    response is not a stream, HAProxy evaluates only one of these rules. They come after the rules of
+    The rules apply to responses for which `condition` is true; HAProxy evaluates no later rule for them. If a response
+    doesn't belong to a stream, HAProxy evaluates only one of these rules. They come after the rules of
     `client_response_rules`.
     """
     out.add(f"http-after-response allow if {condition} !{{ sc_tracked({_TRACKED}) }}")
@@ -187,7 +189,7 @@ def client_response_rules(out: Writer) -> None:
 def hop_rules(out: Writer, condition: str = "") -> None:
     """Add the rules that exclude HAProxy's own responses from the latency of clients.
 
-    They belong to a back end through which a request passes to HAProxy itself. They are evaluated before the rules of
+    They belong to a back end through which a request passes to HAProxy itself, and are evaluated before the rules of
     the front end.
     """
     out.add(f"http-response unset-var(txn.came_at) if{condition} {{ res.hdr({OWN_RESPONSE}) -m found }}")

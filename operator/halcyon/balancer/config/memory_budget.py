@@ -11,11 +11,11 @@ In this formula:
 - `connections` includes one HTTP/2 connection for each request, to its server or, while it is held, to the process itself.
 
 The rules of `client_limits` limit connections and requests. As a last resort, HAProxy itself limits the buffers
-(`tune.buffers.limit`): while none is free, it reads no new data and completes the requests that it already has.
-Reaching the limit must stay an exception, because HAProxy 3.0 then lets some requests wait for seconds, even when
-buffers are free again. A connection on which a request head is incomplete uses one buffer. A waiting request uses two,
-and so does a request for which no rule has been evaluated yet (`BURST_BUFFERS`). The limit exceeds the number of
-buffers that a single source can use in these ways (`HaproxyLimits.lone_source`).
+(`tune.buffers.limit`): while none is free, it reads no new data and completes the requests that it already has. The
+limit should hardly ever be reached, because HAProxy 3.0 then lets some requests wait for seconds, even when buffers are
+free again. A connection on which a request head is incomplete uses one buffer. A waiting request uses two, and so does
+a request for which no rule has been evaluated yet (`BURST_BUFFERS`). The limit exceeds the number of buffers that a
+single source can use in these ways (`HaproxyLimits.lone_source`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ MAX_STREAMS: Final = 1024
 """Maximum number of concurrent gRPC streams (`ModelStreamInfer`); further streams are queued."""
 MAX_MOVED: Final = 256
 """Maximum number of queued requests that a back end passes on when its last server is removed. Each of them counts as
-one more connection and one more request."""
+an additional connection and an additional request."""
 MAX_METRICS_CONNECTIONS: Final = 100
 """Maximum number of connections to HAProxy's own Prometheus exporter."""
 
@@ -59,8 +59,8 @@ _HTTP, _GRPC = 6, 12
 _TLS = 39
 _REQUEST = 6
 _MARGIN = 32 * 1024
-"""Memory that HAProxy cannot use, in KiB. The allocator has not returned it, or the kernel uses it for data that
-HAProxy has not read."""
+"""Memory that HAProxy cannot use, in KiB: memory that the allocator has not returned, or that the kernel uses for data
+that HAProxy has not read."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class HaproxyLimits:
         """Maximum number of buffers that one source can use with three quarters of all connections and requests.
 
         In this worst case, each of its connections has an incomplete request head, each of its requests waits, and more
-        arrive.
+        requests arrive.
         """
         return (self.http + self.grpc + 2 * MAX_REQUESTS) * 3 // 4 + BURST_BUFFERS
 
@@ -99,7 +99,7 @@ def users_requests(plan: BalancerPlan) -> int:
 
 
 def haproxy_limits(plan: BalancerPlan, *, tls: bool, limit_mib: int = HAPROXY_MEMORY_MIB) -> HaproxyLimits:
-    """Return the limits with which HAProxy stays below its memory limit.
+    """Return the limits that keep HAProxy below its memory limit.
 
     Args:
         plan: the balancer's plan, which determines the number of servers.

@@ -17,24 +17,25 @@ SENT_ROW: Final = 3
 """Key of the row in HAProxy's stick table whose field `conn_cur` is the number of batch inference requests in progress
 at servers."""
 ROOM: Final = "proc.room"
-"""HAProxy variable with the first limit on batch inference. A batch inference request is sent only while the servers
-have fewer input rows in progress than this number. If the variable is 0, no request is sent."""
+"""HAProxy variable with the limit on rows in progress at servers below which a request of batch inference is sent. If
+it is 0, none is sent."""
 LOWER_ROWS: Final = "proc.lower_rows"
-"""HAProxy variable with the second limit on batch inference. A batch inference request is sent only while the servers
-have fewer rows of batch inference in progress than this number."""
+"""HAProxy variable with a second limit: a request of batch inference is sent only while fewer rows of batch inference
+than this are in progress at servers."""
 USER_ROWS: Final = "proc.user_rows"
 """HAProxy variable with the mean number of input rows (batch items) in a user's request. It is at least 1."""
 
 BATCH_US: Final = "proc.batch_us"
-"""HAProxy variable with the part of a batch's execution time that does not depend on its rows, in microseconds. The
-time by which rows are sent before the end of a batch (`lower_room.AHEAD_S`) is subtracted. If the variable is 0, batch
-inference is sent at any time. Otherwise, it is sent just before the next batch begins."""
+"""HAProxy variable with the fixed part of a batch's execution time (independent of its rows) minus
+`lower_room.AHEAD_S`, in microseconds. It determines when rows of batch inference are sent: just before the next batch
+begins. If it is 0, they are sent at any time."""
 ROW_US: Final = "proc.row_us"
 """HAProxy variable with the time that each row adds to a batch, in microseconds."""
 NEXT_ROWS: Final = "proc.next_rows"
-"""HAProxy variable with the rows of batch inference for the next batch if no user has sent any, in hundredths."""
+"""HAProxy variable with the rows of batch inference to add to the next batch if no user has sent any for it, in
+hundredths."""
 NEXT_LESS: Final = "proc.next_less"
-"""HAProxy variable with the rows by which each request of a user reduces `NEXT_ROWS`, in hundredths."""
+"""HAProxy variable with the number of rows, in hundredths, by which each request of a user reduces `NEXT_ROWS`."""
 LOWER_VARIABLES: Final = (ROOM, LOWER_ROWS, USER_ROWS, BATCH_US, ROW_US, NEXT_ROWS, NEXT_LESS)
 """HAProxy variables for batch inference. The initial value of each is 0."""
 

@@ -1,19 +1,19 @@
 """Rules of haproxy.cfg that reject requests while more arrive than can be answered within the latency objective. Pure.
 
-If the queue is too long for a new request to be answered within the objective, the request is late. Late requests
-wait in `late.lua` behind all others, and go to a server if it would be idle otherwise. So a burst is answered, but it
-doesn't delay the requests that come after it. A late request is rejected once it has waited for `LATE_OBJECTIVES` times
-the objective, or sooner in an overload.
+A new request is late if the queue is too long for it to be answered within the objective. Late requests wait in
+`late.lua` behind all others, and go to a server that would otherwise be idle. So a burst is answered without delaying
+the requests that come after it. A late request is rejected once it has waited for `LATE_OBJECTIVES` times the
+objective, or sooner in an overload.
 
-The requests of a burst arrive together, those of an overload one after the other. To distinguish the two, the rules
-count moments. A moment is an interval in which at least one request arrived that had to wait. It is as long as half the
-mean time between two answers. For each answer, half a moment is subtracted.
+The requests of a burst arrive together, while those of an overload are spread over time. To distinguish the two, the
+rules count moments: short intervals in which at least one request arrived that had to wait. A moment is half as long as
+the mean time between two answers. For each answer, half a moment is subtracted.
 
 The agent sets the limits once per second (`overload_limits`). While they are 0, no request is late. They do not apply
 to requests that were held at zero replicas, or to those that arrive until the held ones are answered.
 
-With API keys, a client is rejected only if it has at least its share of all requests that wait. Other clients therefore
-do not suffer from one client that sends too many.
+With API keys, a client's request is rejected only if the client has at least its share of all waiting requests. A
+client that sends too many requests therefore does not affect the others.
 """
 
 # requests that wait or are in servers | rejected within the objective | moments             | late requests     | a new request
@@ -39,29 +39,30 @@ if TYPE_CHECKING:
 IN_TIME: Final = "proc.in_time"
 LATE: Final = "proc.late"
 HOPELESS: Final = "proc.hopeless"
-"""HAProxy variables with limits on the requests that wait in this balancer or are at servers. A request that arrives
-while there are `LATE` or more will miss the latency objective. During a lasting overload, `IN_TIME` applies instead,
-which counts only whole batches. From `HOPELESS` on, a request would take twice the objective. If `HOPELESS` is 0, no
+"""HAProxy variables with limits on the requests in this balancer, waiting or at servers. A request that arrives at or
+above `LATE` will miss the latency objective. During a lasting overload, the lower `IN_TIME` applies instead, which
+counts only whole batches. At or above `HOPELESS`, a request would take twice the objective. If `HOPELESS` is 0, no
 request is rejected because of the objective."""
 PRESENT: Final = "proc.present"
-"""HAProxy variable with the number of requests, queued or at servers, that can be answered within the objective. Divided
-by the number of clients, it is the share of each client with an API key."""
+"""HAProxy variable with the number of requests, queued or at servers, that can be answered within the objective. Each
+client with an API key may have an equal share of it."""
 LATE_MOST: Final = "proc.late_most"
 """HAProxy variable with the maximum number of late requests that wait in this balancer."""
 LATE_ROOM: Final = "proc.late_room"
-"""HAProxy variable with a number of requests. While fewer are at the servers, this balancer sends them late ones."""
+"""HAProxy variable with the number of requests at the servers below which this balancer sends them late requests."""
 LATE_PACE: Final = "proc.late_pace"
-"""HAProxy variable with the rate at which servers answer this balancer's requests if their batches are full, in requests
-per 1000 s."""
+"""HAProxy variable with the rate at which servers with full batches answer this balancer's requests, in requests per
+1000 s."""
 LATE_SPREAD: Final = "proc.late_spread"
-"""HAProxy variable with a number of moments, in hundredths. If more are counted, this is an overload and not a burst."""
+"""HAProxy variable with a number of moments (see the module), in hundredths. A higher count means an overload instead
+of a burst."""
 LIMITS: Final = (IN_TIME, LATE, HOPELESS, PRESENT)
 LATE_LIMITS: Final = (LATE_MOST, LATE_ROOM, LATE_PACE, LATE_SPREAD)
 LATE_OBJECTIVES: Final = 6
 """Maximum time that a late request waits, as a multiple of the latency objective."""
 WOKEN: Final = "proc.woken"
-"""HAProxy variable that `hold.lua` sets to 1 when a server is up and the held requests are released. It is 0 again once
-they are answered."""
+"""HAProxy variable that `hold.lua` sets to 1 when a server is up and the held requests are released. It is set to 0
+once they are answered."""
 
 _OVER_SINCE: Final = "proc.over_since"
 _OVER_AT: Final = "proc.over_at"
@@ -79,11 +80,11 @@ _REPEATS_AFTER_MS: Final = "900:1600"
 
 
 def repetition_rules(out: Writer, protocol: Protocol) -> None:
-    """Add the rules of a client-facing front end that count the requests that clients repeat after a rejection.
+    """Add the rules of a client-facing front end that count requests that clients retry after a rejection.
 
-    The counter is gpc5. A gRPC request contains the number of earlier attempts. For HTTP the count is an estimate. A
-    request counts if it arrives on the connection of a rejected request, after the time in `Retry-After`. The rules use
-    the ACL `infers`.
+    The counter is gpc5. A gRPC request contains the number of earlier attempts. For HTTP the count is an estimate: a
+    request counts as a retry if it arrives on the connection of a rejected request, after the time in `Retry-After`.
+    The rules use the ACL `infers`.
     """
     if protocol == "grpc":
         out.add("http-request sc-inc-gpc(5,0) if infers { req.hdr(grpc-previous-rpc-attempts) -m found }")
@@ -111,11 +112,11 @@ def prologue(out: Writer, plan: BalancerPlan, *, late_lua: str) -> None:
 
 
 def rejection_rules(out: Writer, plan: BalancerPlan, protocol: Protocol, *, counters: str) -> None:
-    """Add the rules of a client-facing front end that find late requests, and reject them during a lasting overload.
+    """Add the rules of a client-facing front end that detect late requests, and reject them during a lasting overload.
 
-    They use its ACLs `waits`, `up` and `infers`. They come after `client_limits.queue_rules`, which count the requests
-    of each client. `late_rules` has the rules for late requests that are not rejected at once. `counters` is the stick
-    table that counts requests by class.
+    They use its ACLs `waits`, `up` and `infers`, and come after `client_limits.queue_rules`, which count the requests
+    of each client. `late_rules` handles late requests that are not rejected at once. `counters` is the stick table that
+    counts requests by class.
     """
     if not plan.objective_ms:
         return

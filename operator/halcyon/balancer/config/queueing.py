@@ -3,20 +3,21 @@
 A request is rejected, held while no server is up, or passed to a slot's back end. There it is queued for at most
 queueTimeout.
 
-Requests of batch inference (`LOWER_CLASS_HEADER`) wait in `lower.lua` until servers have free capacity beside all other
-requests. The latency objective does not reject them.
+Requests of batch inference (`LOWER_CLASS_HEADER`) wait in `lower.lua` until servers have capacity that no other
+requests need. They are never rejected because of the latency objective.
 
 HAProxy detects the disconnect of an HTTP/1.1 client only after its request has been sent towards a server. It detects
-the reset of an HTTP/2 stream at any time. In both cases it must have read all that the client sent before, so it
-detects neither while the buffer of a waiting request is full. Therefore an HTTP/1.1 request is held behind a hop. Back end `wait_http`
-sends the request as HTTP/2 through a unix socket to front end `wait_http` of the same process. If the client
-disconnects, the hop resets the HTTP/2 stream. gRPC needs no hop.
+the reset of an HTTP/2 stream at any time. In both cases it must first have read everything that the client sent before,
+so it detects neither while the buffer of a waiting request is full. An HTTP/1.1 request is therefore held behind a hop.
+Back end `wait_http` sends the request as HTTP/2 through a unix socket to front end `wait_http` of the same process. If
+the client disconnects, the hop resets the HTTP/2 stream. gRPC needs no hop.
 
-After a reload, the old process does not receive new servers any more. It passes its held requests on to the new process, which listens
-on the same sockets.
+After a reload, the old process receives no new servers. It passes its held requests on to the new process, which
+listens on the same sockets.
 
-HAProxy rejects the queue of a back end whose last server leaves. Each slot's back end therefore has a server `held`, which is the front
-end of held requests. It is in maintenance, except while the agent takes the last server out: then it takes over the queue.
+If the last server of a back end is removed, HAProxy rejects the requests in its queue. Each slot's back end therefore
+has a server `held`, which leads to the front end of held requests. It is in maintenance, except while the agent removes
+the last server. The queue then moves to `held`.
 
 The current rate is the variable `proc.rate`, in responses per 1000 s, which the agent measures and sets. If it is 0, the rate is
 unknown, and no request is rejected because of it.
@@ -54,11 +55,11 @@ if TYPE_CHECKING:
     from halcyon.balancer.config.writer import Writer
 
 COUNTERS = "counters"
-"""Name of the stick table with a row of 32-bit counters (key 1), and two more rows for batch inference (`model`).
+"""Name of the stick table with a row of 32-bit counters (key 1), and two rows for batch inference (module `model`).
 
 gpc0: inference requests. gpc1: rejected requests. gpc2: requests that failed between HAProxy and the server. gpc3:
 requests with a second attempt. gpc4: requests that a server, not HAProxy, answered with 503 or gRPC UNAVAILABLE. gpc5:
-requests that a client repeats after a rejection. gpc6 and above: the counters of `latency_buckets`. conn_cur: requests
+requests that a client retries after a rejection. gpc6 and above: the counters of `latency_buckets`. conn_cur: requests
 of any kind in progress; a request that passes through HAProxy twice counts as two.
 """
 HELD_SERVER: Final = "held"
@@ -83,8 +84,8 @@ _UNITS = (
 """HAProxy converters that convert each unit of the header `grpc-timeout` to milliseconds."""
 _NOT_BY_SERVER = "!{ var(txn.answered) -m found }"
 _BY_SERVER = 2
-"""Value of the HAProxy variable `txn.answered` for a response from a server. The value 1 marks a response by HAProxy
-itself that must not count as rejected."""
+"""Value of the HAProxy variable `txn.answered` for a response from a server. The value 1 marks a response of HAProxy
+itself that does not count as a rejection."""
 
 
 def longest_ms(plan: BalancerPlan) -> int:
@@ -118,7 +119,7 @@ def tables(out: Writer, plan: BalancerPlan) -> None:
 
 
 def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
-    """Add the rules of a client-facing front end that count, reject, hold or route a request.
+    """Add the rules of a client-facing front end that count, reject, hold or route requests.
 
     They come after the other rules of the front end, and use its ACL `infers`.
     """
@@ -182,8 +183,8 @@ def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
 def held_request_sections(out: Writer, plan: BalancerPlan, protocol: Protocol, *, path: str) -> None:
     """Add the sections in which requests are held until the first server is up.
 
-    They are the entry from the client-facing front end, the front end that holds requests, and the path to a new
-    process.
+    These are the entry from the client-facing front end, the front end that holds requests, and the path to the new
+    process after a reload.
     """
     if protocol == "http":
         _hop(out, plan, protocol, name="wait", path=path)
@@ -223,7 +224,7 @@ def held_server(out: Writer, *, path: str) -> None:
 def stream_rules(out: Writer, plan: BalancerPlan) -> None:
     """Add the rules of the front end that sends streams to servers.
 
-    A stream is counted when it arrives. These rules count its outcome.
+    A stream is counted when it arrives; these rules count its outcome.
     """
     client_limits.lower_class_rule(out, plan, COUNTERS)
     out.add("http-request track-sc0 int(1) table $table", table=COUNTERS)

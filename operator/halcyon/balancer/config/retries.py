@@ -1,13 +1,13 @@
-"""Rules of haproxy.cfg that select the requests that may be retried on another server. Pure.
+"""Rules of haproxy.cfg that determine which requests may be retried on another server. Pure.
 
 Whether a request is retried depends on when it failed: while connecting to the server, before the response headers, or
 after them.
 
-A retried request may be computed twice. That costs time but does no harm, because inference changes only the server's own counters.
-Sequences are the exception. HAProxy cannot recognize them, because their id is in the body.
+A retried request may be computed twice. That costs time but does no harm, because inference changes only the server's
+own counters. Sequences are an exception, but HAProxy cannot recognise them, because their id is in the body.
 
-HAProxy can repeat a request only if it received the complete request before it sent the first byte. It therefore waits
-for the body. A body larger than `MAX_BYTES` is sent as it arrives.
+HAProxy can retry a request only if it had received all of it before sending the first byte. It therefore waits for the
+body. A body larger than `MAX_BYTES` is sent as it arrives.
 """
 
 # what failed                                    | retried
@@ -32,9 +32,9 @@ ONCE: Final = "proc.once"
 """HAProxy variable that is 1 while the retry budget is used up. Requests are then not retried after a failed
 response."""
 MAX_BYTES = 24576
-"""Maximum size of a body for which HAProxy waits before it chooses a server, in bytes. It is less than the HTTP/2
-window of a stream, and a body of this size fits into a buffer together with headers of the usual size. If the headers
-are long, the wait ends when the buffer is full (`body_limits`). Therefore the wait always ends."""
+"""Maximum size of a body for which HAProxy waits before it chooses a server, in bytes. The wait always ends: this size
+is less than the HTTP/2 window of a stream, and fits into a buffer together with headers of the usual size. With longer
+headers, the wait ends when the buffer is full (`body_limits`)."""
 BODY_TIMEOUT_MS = 30000
 """Maximum time that HAProxy waits for a body, in milliseconds."""
 

@@ -3,15 +3,16 @@
 A value in the stick table selects its pod, even while this pod drains. For any other value, a hash chooses the pod. A
 request without the header goes to the next pod.
 
-The hash depends on the pods' addresses only, so all balancers choose the same pod for a value. They can differ only for a value that
-one balancer has in its table and another does not, if pods were added or removed since. The table is lost when the process ends, so
-after a reload the hash decides.
+The hash depends on the pods' addresses only, so all balancers choose the same pod for a value. They can differ only
+after pods were added or removed, for a value that only one of them has in its table. The table is lost when the process
+ends, so after a reload the hash decides.
 
 If the table of a slot has the value, the request goes to that slot. Otherwise the hash also chooses the slot, so a canary receives
 its share of the values, not of the requests.
 
-Requests for statistics are sticky, too. Clients compute the difference of two readings, which must come from the same pod
-(perf_analyzer fails if nothing was counted in between). Each balancer sends them to one pod per slot for as long as this pod serves.
+Requests for statistics are sticky, too. Clients compute the difference between two readings, which must come from the
+same pod (perf_analyzer fails if nothing was counted in between). Each balancer sends these requests to one pod per slot
+for as long as this pod serves.
 """
 
 # the header's value                    | the request goes to
@@ -29,15 +30,16 @@ if TYPE_CHECKING:
     from halcyon.balancer.config.writer import Writer
 
 _VALUE = "req.fhdr($header),xxh32"
-"""HAProxy expression for a 32-bit hash of the sticky header's value. Two values with the same hash share a pod."""
+"""HAProxy expression for a 32-bit hash of the sticky header's value. Two values with the same hash go to the same
+pod."""
 _STATISTICS = "txn.statistics"
 """HAProxy variable that is set if the request reads statistics of the model."""
 
 
 def tables(out: Writer, plan: BalancerPlan) -> None:
-    """Add the stick tables for sticky routing to each slot.
+    """Add a stick table for sticky routing to each slot.
 
-    Both protocols use them, because their servers have the same names.
+    Both protocols share it, because their servers have the same names.
     """
     for slot in plan.slots:
         out.section("backend statistics_$slot", slot=slot.name)
@@ -65,7 +67,7 @@ def balance(out: Writer, plan: BalancerPlan, slot: Slot) -> None:
 
 
 def statistics_rule(out: Writer, condition: str) -> None:
-    """Add the rule of a client-facing front end that marks requests which read statistics.
+    """Add the rule of a client-facing front end that marks requests that read statistics.
 
     `condition` is the HAProxy condition for such requests.
     """

@@ -20,7 +20,7 @@ _MAX_NUMBER = 2**31 - 1
 
 
 class ConfigError(ValueError):
-    """A value is not allowed in haproxy.cfg."""
+    """Error raised if a value is not allowed in haproxy.cfg."""
 
 
 class Writer:
@@ -40,7 +40,7 @@ class Writer:
         self._lines += ["", self._fill(template, values)]
 
     def add(self, template: str, **values: int | str) -> None:
-        """Add one line to the section that was started last."""
+        """Add one line to the current section."""
         self._lines.append("  " + self._fill(template, values))
 
     def text(self) -> str:

@@ -20,8 +20,8 @@ def of_slice(document: Mapping[str, Any], *, slots: Mapping[str, str]) -> tuple[
         document: EndpointSlice object of `discovery.k8s.io/v1`.
         slots: name of each slot, by the name of its Service.
 
-    Returns:
-        The pods; empty if the slice belongs to another Service. Endpoints that are not pods or have no IP address are skipped.
+    Returns: the pods; empty if the slice belongs to another Service. Endpoints that are not pods or have no IP address
+        are skipped.
     """
     slot = slots.get((document.get("metadata", {}).get("labels") or {}).get(SERVICE_LABEL, ""))
     if slot is None or document.get("addressType") not in {"IPv4", "IPv6"}:
@@ -55,9 +55,9 @@ def _endpoint(slot: str, raw: Mapping[str, Any]) -> Endpoint | None:
 def merge(slices: Iterable[Iterable[Endpoint]]) -> tuple[Endpoint, ...]:
     """Return the pods of all slices, each pod once, in a stable order.
 
-    A pod can be in two slices. This is the case for a short time while the EndpointSlice controller moves it, and
-    always in dual-stack clusters, which have one slice per address family. The pod's IPv4 address is used. If the
-    slices disagree, the pod counts as not serving.
+    A pod can be in two slices: briefly while the EndpointSlice controller moves it, and always in dual-stack clusters,
+    which have one slice per address family. The pod's IPv4 address is used. If the slices disagree, the pod counts as
+    not serving.
     """
     merged: dict[tuple[str, str], Endpoint] = {}
     for endpoint in (e for group in slices for e in group):

@@ -1,8 +1,8 @@
-"""Minimal Kubernetes API client with which the agent watches a ConfigMap and the EndpointSlices.
+"""Minimal Kubernetes API client, used by the agent to watch a ConfigMap and the EndpointSlices.
 
-It replaces the kubernetes package, whose import alone takes 55 MiB, more than the agent's memory limit of 48 MiB. It lists and watches
-with aiohttp and the token of the pod's ServiceAccount, which rotates and is therefore read for each request. Out of scope: the meaning
-of the objects.
+It is used instead of the kubernetes package, whose import alone takes 55 MiB, more than the agent's memory limit of 48
+MiB. It lists and watches with aiohttp and the token of the pod's ServiceAccount. The token rotates, so it is read for
+each request. Out of scope: the meaning of the objects.
 
 The client lists the objects first, and then watches their changes. If the stream ends, the watch is resumed. After an
 error, the objects are listed again. While the API server is unavailable, requests are retried, and the last snapshot
@@ -48,15 +48,15 @@ _MAX_ERROR_BYTES = 1000
 
 
 class KubeError(OSError):
-    """The API server is unavailable or rejects a request. The message names the request and the response."""
+    """Error raised if the API server is unavailable or rejects a request. The message names request and response."""
 
 
 class AccessDenied(KubeError):  # noqa: N818 - what it is, as in the condition
-    """The API server denied a request for lack of a permission. The message is the API server's, unchanged."""
+    """Error raised if a request lacks a permission. The message is the API server's, unchanged."""
 
 
 class _VersionTooOld(Exception):  # noqa: N818 - a turn of the loop, no error
-    """The resourceVersion of a watch is too old, so the watch must list the objects again."""
+    """Error raised if the resourceVersion of a watch is too old, so that the objects must be listed again."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class ApiServerAccess:
 
     @classmethod
     def in_cluster(cls, secrets: Path) -> ApiServerAccess:
-        """Return the API server's address, and a pod's credentials in the folder `secrets`: `token` and `ca.crt`.
+        """Return the API server's address, and the pod's credentials `token` and `ca.crt` in the folder `secrets`.
 
         Raises:
             KubeError: the process does not run in a pod.
@@ -121,7 +121,7 @@ class Watch(Generic[_T]):
             path: URL path of the collection, for example `/api/v1/namespaces/default/configmaps`.
             params: query parameters, for example label selectors.
             project: converts an object to the value to keep. If it raises an error, the object is skipped.
-            on_change: called with all kept values by object name, after the list and after each change.
+            on_change: called with all kept values by object name, after the objects are listed and after each change.
             on_denied: called with the API server's message if a permission is missing, and with an empty string once it
                 is granted.
             silence_s: time without a received byte after which the watch counts as dead, in seconds.
@@ -249,7 +249,7 @@ class Watch(Generic[_T]):
         return str(meta["resourceVersion"])
 
     def _read(self, item: Mapping[str, Any]) -> dict[str, _T]:
-        """Return the kept value of an object, by the object's name.
+        """Return the value to keep for an object, by the object's name.
 
         If `project` fails, log the failure once and return an empty mapping.
         """

@@ -1,7 +1,7 @@
 """Client with which an agent reads the loads of the model's other balancers (`shares`).
 
-If an agent can't be reached, its last load is used for `MAX_AGE_S`. After that, the other balancers divide its share.
-Agents read each other's loads directly, so the limits of the pods don't depend on the operator.
+If an agent can't be reached, its last load is used for `MAX_AGE_S`. After that, the other balancers divide its share of
+the pods' capacity. Agents read each other's loads directly, so the limits of the pods don't depend on the operator.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Endpoints from EndpointSlices, updated with the operator's newer notices about pods. Pure.
 
-A notice says that a pod is ready, unready or leaving. It takes precedence over the slices until they agree, for at most
-`MAX_HELD_S`.
+A notice reports that a pod is ready, unready or leaving. It takes precedence over the slices until they agree, for at
+most `MAX_HELD_S`.
 
 If a notice is wrong or lost, the slices still give the correct state later. If there are two notices about one pod, the
 later one applies.
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 MAX_HELD_S: Final = 10.0
 """Maximum time for which a notice overrides the EndpointSlices, in seconds.
 
-It is longer than the delays of the EndpointSlice controller. If a slice has just changed, the controller waits 1 s
-before it updates the slice again, or 2 s if it has to wait a second time."""
+It is longer than the delays of the EndpointSlice controller, which waits 1 s before it updates a slice that has just
+changed, and 2 s if it has to wait a second time."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class _ReceivedNotice:
 
 
 class NoticedEndpoints:
-    """The operator's notices about the pods of one model, and their application to the model's endpoints."""
+    """Operator's notices about the pods of one model, which are applied to the model's endpoints."""
 
     def __init__(self) -> None:
         """Create an instance that has no notices yet."""

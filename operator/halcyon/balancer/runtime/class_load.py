@@ -1,8 +1,6 @@
-"""Parsing of HAProxy's stick table of counters. It has one row for users' requests and two for batch inference.
+"""Parsing of HAProxy's stick table of counters: one row for users' requests and two for batch inference. Pure.
 
-Pure.
-
-The code calls the requests of batch inference the lower class.
+In the code, requests of batch inference are called the lower class.
 """
 
 from __future__ import annotations
@@ -18,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 OFFSET: Final = 200
-"""Offset added to the numbers of the counters for batch inference. It distinguishes them from the counters of users and
-of streams."""
+"""Offset added to the numbers of the counters for batch inference, to distinguish them from those of users and of
+streams."""
 _ROW = re.compile(r" key=([0-9]+) ")
 _GPC = re.compile(r" gpc([0-9]{1,2})=([0-9]+)")
 _IN_PROGRESS = re.compile(r" conn_cur=([0-9]+)")
@@ -27,12 +25,12 @@ _IN_PROGRESS = re.compile(r" conn_cur=([0-9]+)")
 
 @dataclass(frozen=True)
 class ClassLoad:
-    """Requests of users and of batch inference in one HAProxy process."""
+    """Numbers of requests of users and of batch inference in one HAProxy process."""
 
     users: int
     """Counter of the inference requests of users, modulo 2^32."""
     present: int
-    """Number of requests of batch inference that wait now or are in progress at servers."""
+    """Number of batch inference requests that wait or are in progress at servers now."""
     sent: int
     """Number of requests of batch inference that are in progress at servers now."""
 
@@ -59,7 +57,7 @@ def counters(row: str) -> dict[int, int]:
 
 
 def class_load(table: str) -> ClassLoad:
-    """Parse HAProxy's response to `show table`, and return the load by users and by batch inference."""
+    """Parse HAProxy's response to `show table`, and return the load of users and of batch inference."""
     rows = _rows(table)
     present, sent = (sum(map(int, _IN_PROGRESS.findall(rows.get(key, "")))) for key in (LOWER_ROW, SENT_ROW))
     return ClassLoad(counters(rows.get(USERS_ROW, "")).get(0, 0), present, sent)

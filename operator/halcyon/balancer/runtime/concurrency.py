@@ -1,7 +1,8 @@
 """Concurrency limits of HAProxy's servers, so that no pod receives more requests than it can process at once.
 
-The maximum, called the bound in the code, applies to all balancers and both protocols together, and is divided between
-the balancers (`shares`). If it is measured, it applies to one revision: the name of the pods' ReplicaSet.
+The maximum, called the bound in the code, applies to all balancers and both protocols together, and is divided among
+the balancers (`shares`). A measured maximum applies to one revision, which is identified by the name of the pods'
+ReplicaSet.
 """
 
 # field that is set in the plan       | maximum concurrency of a pod, over all balancers and both protocols
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from halcyon.triton.client import Endpoint
 
 WAIT_S: Final = 5.0
-"""Time after the start of the agent during which a balancer with an unknown load is assumed to be busy, in seconds."""
+"""Time after the start of the agent for which a balancer with an unknown load is assumed to be busy, in seconds."""
 MAX_REVISIONS: Final = 8
 """Maximum number of revisions for which the measured maximum concurrency is stored."""
 OBJECTIVE_HALF_LIFE_S: Final = 2.0
@@ -41,7 +42,7 @@ _RECENT_S: Final = 1.2
 _MAX_SAMPLE_AGE_S: Final = 10.0
 """Time for which the numbers of requests in progress are kept, in seconds. Older samples show nothing."""
 _FORGET_AFTER: Final = 100
-"""Number of executions after which earlier executions count only half in the mean."""
+"""Number of executions after which the weight of earlier executions in the mean is halved."""
 
 
 class TritonCounters(Protocol):
@@ -82,10 +83,10 @@ class Concurrency:
         self.measured = dict(measured or {})
         """Measured maximum concurrency of a pod, by revision. The newest revision is the last."""
         self.facts: dict[str, ModelConcurrency] = {}
-        """Properties of the model that Triton's configuration shows, by revision."""
+        """Properties of the model, read from Triton's configuration, by revision."""
         self.objective_bound = 0
-        """Number of requests that may be in progress at a pod according to the latency objective. It is 0 if it is
-        unknown, or if there is no objective."""
+        """Number of requests that a pod may have in progress according to the latency objective; 0 if unknown, or
+        without an objective."""
         self.rejected_load = 0.0
         """Number of requests that would wait in this balancer if they had not been rejected. They count as demand."""
         self.lower: tuple[float, int, int] = (0.0, 0, 0)
@@ -203,7 +204,7 @@ class Concurrency:
     def at_once(self, plan: BalancerPlan) -> tuple[int, bool]:
         """Return the number of requests that a pod computes at once, and whether the model is computed in batches.
 
-        For a model that is computed in batches, the number is that of the model's instances in the pod.
+        If it is, the number is that of the model's instances in the pod.
         """
         facts = self._known_facts
         if plan.max_batch > 1 or any(fact.batches for fact in facts):
@@ -226,7 +227,7 @@ class Concurrency:
         return [self.facts[revision] for revision in set(self._revisions.values()) if revision in self.facts]
 
     def fills_servers(self, plan: BalancerPlan) -> bool:
-        """Return True if the servers' limits are the numbers of requests that they compute at once."""
+        """Return True if the limit of each server is the number of requests that it computes at once."""
         return (plan.finds_concurrency or plan.max_concurrency > 0) and not self.at_once(plan)[1]
 
     def share(self, balancers: int) -> float:
@@ -246,7 +247,7 @@ class Concurrency:
 
     @property
     def has_late(self) -> bool:
-        """Whether late requests wait in any balancer."""
+        """Whether any balancer has late requests, which wait behind all others."""
         return self.own.late > 0 or any(load.late for load in self.others)
 
     def elsewhere(self, balancers: int) -> Elsewhere | None:
@@ -261,9 +262,9 @@ class Concurrency:
 
     @property
     def users_part(self) -> float | None:
-        """Share of users' requests among all requests in progress at pods, over all balancers.
+        """Share of users' requests in all requests in progress at pods, over all balancers.
 
-        The result is None while there are no requests of batch inference.
+        The result is None without requests of batch inference.
         """
         loads = (self.own, *self.others)
         inside, lower = sum(load.inflight for load in loads), sum(load.lower_sent for load in loads)
@@ -274,7 +275,7 @@ class Concurrency:
     def served_share(self, balancers: int) -> float | None:
         """Return this balancer's share of the requests that may be in progress at the pods.
 
-        Return None if no request may be in progress, or if a balancer's load is unknown.
+        Return None if none may be in progress, or if a balancer's load is unknown.
         """
         total = self.sent + sum(sum(pod.held) for load in self.others for pod in load.pods.values())
         return self.sent / total if total and len(self.others) >= balancers - 1 else None

@@ -1,13 +1,13 @@
-"""Search for the number of requests that a pod may have in progress, if neither the spec nor the batcher sets it. Pure.
+"""Search for the number of requests that a pod may have in progress if neither the spec nor a batcher sets it. Pure.
 
 If each instance of a model computes one request at a time, the maximum follows from the number of instances. Otherwise
 the maximum is found by doubling and halving it while the throughput is measured.
 
-Models of the second kind form batches themselves (vLLM, TensorRT-LLM, asynchronous Python). Only their throughput shows
-how many requests they compute at once. While requests wait and all pods are full, this module measures the turnover.
-That is the time in which a pod answers as many requests as it holds. The turnover stays the same if a doubled bound
-doubles the throughput, and doubles if the additional requests only wait in the pod. A bound is never more than a
-stopping pod can answer within the drain time.
+The other models form batches themselves (vLLM, TensorRT-LLM, asynchronous Python), and only their throughput shows how
+many requests they compute at once. While requests wait and all pods are full, this module measures the turnover: the
+time in which a pod answers as many requests as it holds. If the maximum is doubled and the throughput doubles, the
+turnover stays the same. If the additional requests only wait in the pod, the turnover doubles. The maximum never
+exceeds the number of requests that a stopping pod can answer within the drain time.
 """
 
 # the model                                       | maximum concurrency of a pod (the bound)
@@ -24,10 +24,11 @@ from typing import Final, Literal
 from halcyon.triton.client import ModelConcurrency
 
 AHEAD_S: Final = 0.1
-"""Time for which the requests that wait in a pod may keep its instances busy, in seconds. It exceeds the round-trip
-time between balancer and pod."""
+"""Time for which the requests waiting in a pod may keep its instances busy, in seconds. It exceeds the round-trip time
+between balancer and pod."""
 MIN_GAIN: Final = 1.25
-"""Minimum factor by which throughput must grow to justify a doubled maximum concurrency. The factor can't exceed 2."""
+"""Minimum factor by which throughput must grow to justify doubling the maximum concurrency. The factor can't exceed
+2."""
 FULL: Final = 0.8
 """Share of its maximum concurrency at which a pod counts as full."""
 MAX_BOUND: Final = 1024
@@ -47,12 +48,12 @@ COMPUTE_MARGIN: Final = 1.1
 MIN_WINDOW_S: Final = 0.75
 """Minimum time over which responses are counted, in seconds. It covers three samples."""
 DRAIN_SHARE: Final = 0.9
-"""Maximum share of the drain time that a pod may need to answer its requests in progress."""
+"""Maximum share of the drain time that a pod may need to answer the requests that it holds."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """Load of all pods of a revision at one moment, over all balancers."""
+    """Load of all pods of a revision at one moment, summed over all balancers."""
 
     pods: int
     inflight: int
@@ -60,10 +61,10 @@ class Load:
     waiting: int
     """Number of requests that wait in the balancers."""
     answered: int
-    """Number of requests that have ended since the previous load."""
+    """Number of requests that have ended since the previous sample."""
     computing: int | None = None
-    """Minimum number of requests in the last second that were in pods but not in Triton's queue. It is None if there is
-    no new sample of the pods."""
+    """Lowest number, in the last second, of requests in pods but not in Triton's queue; None if there is no new sample
+    of the pods."""
     execution_s: float | None = None
     """Mean time of an execution, in seconds; None if there has been no execution yet."""
     overlaps: bool = False
@@ -163,7 +164,7 @@ class ConcurrencyFinder:
         return self._overlaps_for >= MIN_SAMPLES
 
     def _is_longer(self, load: Load, turnover_s: float | None) -> bool:
-        """Return True if responses take so long that executions must end before the responses are computed."""
+        """Return True if responses take so long that executions must end before their responses are complete."""
         if turnover_s is None or load.execution_s is None:
             return False
         return turnover_s > 4 * self.bound * load.execution_s / self._facts.instances + MIN_OVERLAP_S
@@ -226,9 +227,9 @@ class ConcurrencyFinder:
 
 
 def _gain(turnovers: dict[int, float], bound: int) -> float:
-    """Return the factor by which throughput grows if the maximum concurrency `bound` is doubled.
+    """Return the factor by which throughput grows if the maximum concurrency is doubled from `bound`.
 
-    If one of the turnovers is unknown, the result is 2, which is the maximum.
+    If one of the turnovers is unknown, the result is 2, the maximum.
     """
     low_s, high_s = turnovers.get(bound), turnovers.get(2 * bound)
     return 2.0 if low_s is None or high_s is None else 2 * low_s / max(high_s, 1e-3)

@@ -50,7 +50,7 @@ class _DesiredConfig:
 
 
 class HaproxyController:
-    """Controller that configures the HAProxy in the agent's pod."""
+    """Controller of the HAProxy in the agent's pod."""
 
     def __init__(
         self,
@@ -68,9 +68,8 @@ class HaproxyController:
             runtime: client of HAProxy's Runtime API.
             config_path: path of haproxy.cfg.
             listen: listen addresses and files of HAProxy.
-            files: mounted Secrets, which each pass checks for changes; None if there are none.
-            concurrency: concurrency limits of the servers. Default: the limits of a balancer that is the only one of
-                its model.
+            files: mounted Secrets, checked for changes by each pass; None if there are none.
+            concurrency: concurrency limits of the servers. Default: those of the only balancer of a model.
             clock: returns the monotonic time, in seconds.
         """
         self._runtime = runtime
@@ -98,7 +97,7 @@ class HaproxyController:
         """Ready pods to which no HAProxy server could be assigned."""
         self.reloads = 0
         self.classes: ClassLoad | None = None
-        """Requests of users and of batch inference at the last call of `share`; None if there is no batch inference."""
+        """Requests of users and of batch inference at the last call of `share`; None without batch inference."""
 
     @property
     def written(self) -> bool:
@@ -114,14 +113,14 @@ class HaproxyController:
     def shares_pods(self) -> bool:
         """Whether the current plan requires the model's balancers to exchange their loads.
 
-        They then divide the limits of the pods according to the loads.
+        The limits of the pods are then divided among the balancers according to the loads.
         """
         return self._serving is not None and self._serving.plan.exchanges_loads
 
     def answered_within(self, limit_s: float) -> bool:
         """Return True if HAProxy responded within the last `limit_s` seconds, or is being reloaded.
 
-        Until the new worker has started, the previous one serves, but the agent reads nothing.
+        During a reload, the previous worker serves until the new one has started, but the agent can't read its state.
         """
         return self._is_reloading or self._clock() - self._answered_at <= limit_s
 
@@ -139,7 +138,7 @@ class HaproxyController:
 
     @property
     def problem(self) -> str:
-        """Reason why HAProxy doesn't run the desired configuration; empty if it does."""
+        """Reason why HAProxy isn't running the desired configuration; empty if it is."""
         return (self._files.problems if self._files is not None else "") or self._rejection
 
     @property
@@ -154,7 +153,7 @@ class HaproxyController:
         """Run one pass: read HAProxy's state, and write what differs from the desired state.
 
         Args:
-            endpoints: all server pods. While it is None, which means unknown, no server is added or removed.
+            endpoints: all server pods; None if unknown, in which case no server is added or removed.
             out: names of pods that must not receive requests.
         """
         async with self._pass_lock:
@@ -184,7 +183,7 @@ class HaproxyController:
     async def share(self) -> None:
         """Adjust the limits of the servers to the loads of all balancers.
 
-        This is a small part of a pass, for frequent calls.
+        It is the part of a pass that is cheap enough for frequent calls.
 
         Raises:
             HaproxyError: HAProxy does not respond; the next pass tries again.
@@ -199,7 +198,7 @@ class HaproxyController:
                     await self._runtime.apply([*changed, *filling])
 
     async def _read(self, plan: BalancerPlan) -> HaproxyStats | None:
-        """Return HAProxy's state; None if it does not respond. `plan` is that of the running process."""
+        """Return HAProxy's state; None if it does not respond. `plan` is the plan of the running process."""
         try:
             reading = await self._runtime.read()
         except HaproxyError:
@@ -215,7 +214,7 @@ class HaproxyController:
         return reading
 
     def _match_servers(self, reading: HaproxyStats | None, desired: _DesiredConfig) -> None:
-        """Make the assignment of pods have the servers of the running configuration, or of the one with which HAProxy starts."""
+        """Resize the assignment of pods to fit the servers of the running or the next configuration."""
         servers = self._servers or ()
         if reading is None:
             # Keep the states of the servers if possible: HAProxy may respond again with all of its sessions.
@@ -254,8 +253,8 @@ class HaproxyController:
     def _with_surplus(self, desired: _DesiredConfig, reading: HaproxyStats) -> _DesiredConfig | None:
         """Return HAProxy's configuration if it differs from `desired` only by additional servers; otherwise None.
 
-        Such servers remain after the plan's capacity was reduced. They stay until the next reload for another reason. A
-        reload only to remove them would occur while their pods are stopping.
+        Additional servers remain after the plan's capacity was reduced, until a reload for another reason. A reload
+        only to remove them would occur while their pods are stopping.
         """
         cached = self._surplus
         if cached is None or cached[0] is not desired or cached[1] != reading.config:

@@ -30,12 +30,14 @@ _SERVER = re.compile(r"s([0-9]{1,5})")
 _HELD = re.compile(r"held=([0-9]+) came=([0-9]+)(?: late=([0-9]+))?")
 _BROKEN = re.compile(r"broken=([0-9]+)")
 _QCUR, _SCUR, _SLIM, _STOT, _STATUS, _RESPONSES = 2, 4, 6, 7, slice(17, 18), slice(39, 45)
-"""Columns of HAProxy's response to `show stat`. `_RESPONSES` are the numbers of responses by status."""
+"""Columns of HAProxy's response to `show stat`. `_RESPONSES` are the columns with the numbers of responses by
+status."""
 _CLIENT = re.compile(r" key=([-._a-zA-Z0-9]{1,253}) ")
 _USAGE = re.compile(r" (http_req_cnt|bytes_in_cnt|bytes_out_cnt)=([0-9]+)")
 _ABORTED = 50
-"""Column of HAProxy's response to `show stat` with the number of responses that a server did not complete. HAProxy counts a request
-here, and sends no error, if the connection to the server had served other requests before, or if the response had begun."""
+"""Column of HAProxy's response to `show stat` with the number of responses that a server did not complete. HAProxy
+counts a request here without sending an error if the response had begun, or if the connection to the server was
+reused."""
 _WRAP = 2**32
 _MAX_UNWRAPPED_S = 3600
 """Time in which no counter of requests can wrap, in seconds. Even a million requests per second take 71 minutes to
@@ -45,16 +47,16 @@ _STREAMS_OFFSET = 100
 
 
 class HaproxyError(OSError):
-    """HAProxy did not respond, or its response cannot be parsed."""
+    """Error raised if HAProxy did not respond, or if its response cannot be parsed."""
 
 
 class WideCounters:
     """HAProxy's 32-bit counters of one process, continued beyond their overflow.
 
-    No counter grows by 2^32 between two reads, so the growth modulo 2^32 is exact. Continued counters are needed to
-    subtract one counter from another. If only one of two counters has wrapped, their difference is wrong for hours or
-    days, until the other one wraps as well. If the process ran before this agent started, some counters of a histogram
-    may have wrapped already, so the histogram's counters start at 0 here.
+    No counter grows by 2^32 between two reads, so the growth modulo 2^32 is exact. Counters must be continued before
+    they are subtracted from each other: if only one of two has wrapped, their difference is wrong for hours or days,
+    until the other wraps too. Counters of a histogram start at 0 here if the process ran before this agent started,
+    because some of them may have wrapped already.
     """
 
     def __init__(self) -> None:
@@ -81,14 +83,14 @@ class WideCounters:
         return dict(self._wide)
 
     def repeated(self, rejected: int, retries: int) -> tuple[int, int]:
-        """Return two counters that never fall: rejected requests that clients sent again, and all other rejected requests.
+        """Return two counters that never fall: rejected requests that clients retried, and all other rejected requests.
 
-        gRPC clients also send requests again that a server, and not HAProxy, has rejected. A retry is therefore counted
-        only while there are rejected requests that were not sent again yet.
+        gRPC clients also retry requests that were rejected by a server and not by HAProxy. A retry is therefore counted
+        only while there are requests rejected by HAProxy that were not retried yet.
 
         Args:
             rejected: HAProxy's counter of rejected requests.
-            retries: HAProxy's counter of requests that clients sent again.
+            retries: HAProxy's counter of requests that clients retried.
         """
         self._repeated += min(retries - self._retries, rejected - self._repeated)
         self._retries = retries
@@ -108,19 +110,19 @@ class BackendLoads:
     waiting: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Number of queued requests in each slot."""
     queued: Mapping[ServerKey, tuple[int, int]] = field(default_factory=dict)
-    """Number of requests that wait for a specific server, by server. Servers without waiting requests are left out.
-    `waiting` includes these requests."""
+    """Number of requests that wait for a specific server, by server; servers without any are left out. `waiting`
+    includes these requests."""
     servers: Mapping[ServerKey, PodLoad] = field(default_factory=dict)
     responses: Mapping[ServerKey, int] = field(default_factory=dict)
-    """Number of responses of each server whose headers have arrived, for HTTP and gRPC together."""
+    """Number of responses whose headers have arrived, by server, for HTTP and gRPC together."""
     down: frozenset[ServerKey] = frozenset()
     """Servers to which HAProxy sends no requests, because their pods fail its health checks or refuse connections."""
     classes: ClassLoad | None = None
     """Requests of users and of batch inference; None if they were not read."""
     aborted: int = 0
-    """Number of HTTP requests that were lost at a server and got no error response, or only a part of the response."""
+    """Number of HTTP requests that were lost at a server and got no error response, or only part of a response."""
     late: int = 0
-    """Number of late requests that wait behind all others (`late.lua`); 0 if it was not read. `waiting` does not
+    """Number of late requests, which wait behind all others (`late.lua`); 0 if it was not read. `waiting` does not
     include them."""
 
 
@@ -150,41 +152,43 @@ class HaproxyStats:
     """Time at which the process started, in seconds since the epoch."""
     servers: Mapping[ServerKey, ServerState] = field(default_factory=dict)
     queued: int = 0
-    """Number of requests that are queued because all servers are at their limit, HTTP and gRPC together. It includes
-    late requests, which wait behind all others."""
+    """Number of requests that are queued because all servers are at their limit, for HTTP and gRPC together. It
+    includes late requests, which wait behind all others."""
     held: int = 0
-    """Number of requests that are held until a first server is up, HTTP and gRPC together."""
+    """Number of requests that are held until a server is up, for HTTP and gRPC together."""
     inflight: int = 0
     """Number of requests in progress at servers, without those of batch inference."""
     requests: int = 0
     rejected: int = 0
     errors: int = 0
     unavailable: int = 0
-    """Number of requests that a server, not HAProxy, answered with 503 or gRPC UNAVAILABLE, for example because its
-    queue is full."""
+    """Number of requests that a server, rather than HAProxy, answered with 503 or gRPC UNAVAILABLE, for example because
+    its queue is full."""
     answered: int = 0
     """Number of responses from servers, including error responses. A stream is counted at its first response."""
     service_ms: int = 0
-    """Total time of the requests in `answered`, in milliseconds, from sending each to a server until its response
-    headers arrived."""
+    """Total time of the requests in `answered`, in milliseconds. The time of a request is measured from sending it to a
+    server until the response headers arrive."""
     latency: Mapping[str, Latency] = field(default_factory=dict)
     """Latency histogram of the servers' responses, for each slot."""
     clients: Latency | None = None
-    """Latency histogram of the servers' responses as clients see it, from the arrival of the request."""
+    """Latency histogram of the servers' responses from the clients' point of view, measured from the arrival of the
+    request."""
     first_events: Latency | None = None
-    """Histogram of the time to the first event of streams as clients see it, from the arrival of the request."""
+    """Histogram of the time until the first event of streams, measured from the arrival of the request."""
     held_total: int = 0
     """Number of requests that this process has held since it started."""
     client_retries: int = 0
-    """Number of requests that a client sent again after a rejection, at most one for each. For HTTP it is an estimate."""
+    """Number of requests that clients retried after a rejection, at most one retry for each. For HTTP it is an
+    estimate."""
     rejected_demand: int = 0
-    """Number of rejected requests that are in `demand`: one that a client sent again counts once."""
+    """Number of rejected requests that are included in `demand`. A request that a client retried counts once."""
     retried: int = 0
-    """Number of requests that were retried, or that needed more than one connection attempt."""
+    """Number of requests that HAProxy retried, or that needed more than one connection attempt."""
     loads: BackendLoads = field(default_factory=BackendLoads)
     """Load and limits of each HAProxy server."""
     connections_used: float = 0.0
-    """Used share of the maximum number of connections, for the client port with the largest used share."""
+    """Share of the maximum number of connections that is in use, for the client port with the highest share."""
     open_holds: frozenset[str] = frozenset()
     """Slots whose server `held` (`queueing`) is not in maintenance, in at least one protocol."""
     broken: int = 0
@@ -197,25 +201,25 @@ class HaproxyStats:
 
     @property
     def identity(self) -> tuple[int, int]:
-        """Process id and start time. If the pair changes, HAProxy has lost all state and counters."""
+        """Process id and start time. If the pair changes, HAProxy has restarted and lost all state and counters."""
         return self.process, self.started_s
 
     @property
     def demand(self) -> int:
-        """Number of requests, without those that a client sent again after a rejection."""
+        """Number of requests, not counting retries by clients after a rejection."""
         return self.requests - self.client_retries
 
 
 @dataclass(frozen=True)
 class HeldRequests:
-    """Numbers of requests that HAProxy holds or has held because no server was up."""
+    """Numbers of requests that HAProxy holds, or has held, because no server was up."""
 
     held: int
     """Number of requests that are held now."""
     total: int
     """Number of requests that this HAProxy process has held since it started."""
     late: int = 0
-    """Number of late requests that wait now. They are not held."""
+    """Number of late requests that wait now. These requests are not held."""
 
 
 def parse(answers: Sequence[str], *, at: float, wide: WideCounters) -> HaproxyStats:

@@ -1,22 +1,23 @@
-"""Room for batch inference: the number of rows in progress at servers below which a balancer sends such requests. Pure.
+"""Room for batch inference: the number of rows in progress at servers below which a balancer sends its requests. Pure.
 
 The room of a pod is the number of rows that the pod can compute in addition to users' requests. It is zero while users'
 requests wait in any balancer.
 
-In each batch, the rows that users send during one batch are reserved, and the rest is free. Users' requests never wait
-for room. Their rows count as rows at servers, so each of these requests reduces the room that is left. `lower.lua`
-compares the rows at servers with the room.
+In each batch, places are reserved for the rows that users send during one batch, and the rest is free. Users' requests
+never wait for room, but their rows count as rows at servers, so each of these requests reduces the room that is left.
+`lower.lua` compares the rows at servers with the room.
 
-If the plan's lower class is `Gentle`, a pod gets only a few rows in addition to those of users. The batches of users
-then take longer by about the share `GENTLE`. There are two limits: one of the class's own rows, and one of all rows.
-With the second limit, no batch inference is sent while a burst of users' requests fills the batches.
+Batch inference is called the lower class in the plan. If it is `Gentle`, a pod gets only so few rows in addition to
+those of users that users' batches take longer by about the share `GENTLE`. One limit applies to the rows of batch
+inference, another to all rows. Because of the second, no batch inference is sent while a burst of users' requests fills
+the batches.
 
-If a gentle class has only one pod, its rows are sent just before the pod begins a batch. Most users' rows of that batch
-are then known, so the batch is filled up to a number of rows (`NextBatch`).
+If there is only one pod and the class is gentle, its rows are sent just before the pod begins a batch. Most users' rows
+of that batch are then known, so the batch is filled up to a certain number of rows (`NextBatch`).
 
-Each balancer counts only its own requests. Therefore the room is divided between the balancers. One part is divided by
-the rates of users' requests, which use this part. The rest is divided by the requests of batch inference. Executions of
-a second and longer outlast the exchange of loads. For them, the requests in progress are used instead.
+Each balancer counts only its own requests, so the room is divided among the balancers. One part is for users' rows and
+is divided in proportion to the rates of users' requests. The rest is divided in proportion to the requests of batch
+inference. Executions of a second or longer outlast the exchange of loads, so the requests in progress are used instead.
 """
 
 # a pod                             | rows up to which batch inference is sent to it
@@ -57,43 +58,42 @@ if TYPE_CHECKING:
 GAP_S: Final = 0.02
 """Minimum execution time, in seconds, at which the round trip between balancer and pod is negligible."""
 LONG_S: Final = 1.0
-"""Minimum execution time, in seconds, at which the loads that balancers exchange are newer than the running
-executions."""
+"""Minimum execution time, in seconds, at which the balancers exchange their loads more often than executions end."""
 RATE_OVER_S: Final = 0.5
 """Time over which the rate of users' requests is averaged, in seconds."""
 GENTLE: Final = 0.1
 """Maximum share by which users' batches may take longer because of batch inference that is `Gentle`."""
 _UNSEEN: Final = 0.5
-"""Capacity that is kept free for users of other balancers, as a share of the rows that they have in execution. It
-applies if the model computes no batches."""
+"""Capacity kept free for the users of other balancers, as a share of their rows in execution. It applies if the model
+computes no batches."""
 _IDLE_ROWS: Final = 0.01
 """Number of users' rows per execution below which users count as idle. While users are idle, `Gentle` has no effect."""
 _GENTLE_FULL: Final = 0.9
-"""Maximum number of rows in a pod, including users' rows, at which a gentle class is sent, as a share of a full batch.
-With more, batch inference would take places in batches that users need during a burst."""
+"""Maximum number of rows in a pod, including users' rows, at which batch inference of a gentle class is sent, as a
+share of a full batch. With more rows, it would take places in batches that users need during a burst."""
 _GENTLE_INSIDE: Final = 1.4
-"""Ratio of the rows of a gentle class in a pod to the rows by which a batch may grow. The ratio is above 1 because a
-row that arrives during an execution waits for the next one. A batch therefore contains only some of the rows in the
-pod."""
+"""Maximum ratio of the rows of a gentle class in a pod to the rows by which a batch may grow. It is above 1 because a
+row that arrives during an execution waits for the next one, so a batch contains only some of the rows in the pod."""
 _GENTLE_LEFT: Final = 0.6
 """Maximum number of rows of a gentle class in a pod, as a share of the rows that users leave free in a full batch."""
 AHEAD_S: Final = 0.003
-"""Time before the expected end of a batch at which rows are sent for the next one, in seconds. It covers the way to the
-pod and the interval at which `lower.lua` looks."""
+"""Time before the expected end of a batch at which rows are sent for the next one, in seconds. It covers the network
+latency to the pod and the polling interval of `lower.lua`."""
 TIMED_S: Final = 0.05
-"""Minimum time of the smallest batch at which rows are sent just before a batch begins, in seconds. In shorter batches,
-`AHEAD_S` is a large part of the batch, so too many users' rows would still be unknown."""
+"""Minimum time of a batch with one row, in seconds, at which rows are sent just before a batch begins. In shorter
+batches, `AHEAD_S` is a large part of the batch, so too many users' rows would still be unknown."""
 _RARE: Final = 2.33
-"""Number of standard deviations above the mean for which the next batch keeps places free: users of other balancers
-then find a place in 99 % of the batches."""
+"""Number of standard deviations above the mean for which places in the next batch are kept free, so that users of other
+balancers find a place in 99 % of the batches."""
 _MIN_SHARE, _MAX_SHARE = 0.4, 1.0
-"""Share of the free rows in the next batch that batch inference may take. The minimum applies if the time of a batch is
-proportional to its rows, because smaller batches then cost little. The maximum applies if the time is constant."""
+"""Minimum and maximum share of the free rows in the next batch that batch inference may take. The minimum applies if
+the time of a batch is proportional to its rows, because smaller batches then cost little. The maximum applies if the
+time is constant."""
 MAX_ROWS: Final = 9999
-"""Limit on the rows of batch inference that is too high to have an effect."""
+"""Limit on the rows of batch inference that is so high that it has no effect."""
 _WRAP = 2**32
 _MAX_RPS = 1e6
-"""Rate of users' requests, per second, that no balancer reaches. A higher rate means that the counter has restarted."""
+"""Rate of users' requests, per second, that no balancer reaches. A higher rate means that the counter was reset."""
 
 
 @dataclass(frozen=True)
@@ -122,10 +122,10 @@ class PodWork:
         return self.at_once / 2 if self.time is None else min(rows_s * self.time.largest_s, self.at_once)
 
     def gentle_room(self, users_rows: float) -> Room | None:
-        """Return the room in the pod for a gentle class; None if it has the same room as any class.
+        """Return the room in the pod for a gentle class, or None if it has the same room as any other class.
 
-        This is the case if there are no users' requests, or if the model computes no batches. `users_rows` is the
-        number of rows that users send during an execution.
+        The result is None without users' requests, or if the model computes no batches. `users_rows` is the number of
+        rows that users send during an execution.
         """
         time = self.time
         if time is None or time.largest_s <= 0 or not self.batches or users_rows < _IDLE_ROWS:
@@ -155,17 +155,17 @@ class PodWork:
 
 @dataclass(frozen=True)
 class NextBatch:
-    """Rows of a gentle class that one balancer sends to the only pod just before the pod begins its next batch."""
+    """Rows of a gentle class that one balancer sends to the model's only pod just before the next batch begins."""
 
     fixed_s: float
     row_s: float
     rows: float
-    """Number of rows to send if this balancer has sent no user's row for the next batch yet."""
+    """Number of rows to send if no user of this balancer has sent a row for the next batch yet."""
     less: float
-    """Number by which each of these users' rows reduces `rows`."""
+    """Number by which each row that this balancer's users have sent for the next batch reduces `rows`."""
 
     def due_s(self, executing: int) -> float:
-        """Return the time after the begin of a batch at which rows are sent for the next one, in seconds.
+        """Return how many seconds after the start of a batch rows are sent for the next one.
 
         `executing` is the number of rows of this balancer in the current batch.
         """
@@ -181,16 +181,17 @@ class NextBatch:
 def next_batch(
     work: PodWork, pods: int, users_rows_s: float, *, part: float, unseen: float, balancers: int
 ) -> NextBatch | None:
-    """Return what this balancer adds to each batch for a gentle class; None if rows are not sent at the end of a batch.
+    """Return the rows of a gentle class that this balancer sends just before each batch; None if it sends none.
 
-    This is the case if users are idle, if the model has several pods or instances, or if its batches are short. Each
-    batch is filled up to the rows at which it takes longer by the share `GENTLE` than a batch of users alone.
+    The result is None if users are idle, if the model has several pods or instances, or if its batches are short.
+    Otherwise each batch is filled up to the number of rows at which it takes longer by the share `GENTLE` than a batch
+    with users' rows only.
 
     Args:
         work: parallelism and execution time of the pod.
         pods: number of pods.
         users_rows_s: rows per second that the users of all balancers send.
-        part: share of the batch inference that this balancer sends.
+        part: this balancer's share of the batch inference.
         unseen: share of the users' rows that other balancers send. This balancer knows only their mean number.
         balancers: number of balancers.
     """
@@ -209,7 +210,7 @@ def next_batch(
 
 
 def _users_batch_s(time: BatchTime, rows_s: float) -> float:
-    """Return the time of the mean batch of users alone on one instance, in seconds. `rows_s` is their rate."""
+    """Return the mean time of a batch with users' rows only on one instance, in seconds. `rows_s` is their rate."""
     # A batch has the rows that arrived during the one before, so its time t is fixed + row x rate x t.
     return max(time.fixed_s / max(1 - rows_s * time.row_s, 0.01), time.fixed_s + time.row_s)
 
@@ -250,13 +251,13 @@ def own_room(
     They are this balancer's parts of `fleet.rows` and `fleet.lower_rows`.
 
     Args:
-        fleet: room in all pods (`fleet_room`). All balancers' parts add up to it.
+        fleet: room in all pods (`fleet_room`), which is the sum of all balancers' parts.
         own: load of this balancer.
         others: newest loads of the other balancers.
         users_rows: mean number of the users' rows in all pods.
-        turn: number that changes with time, and is the same in all balancers. It decides which balancer gets the larger
-            part.
-        is_long: whether executions are so long that the loads have hardly changed since the last exchange.
+        turn: number that changes with time and is the same in all balancers. It determines which balancer gets the
+            larger part.
+        is_long: whether executions are so long that the loads have hardly changed since they were last exchanged.
         counts_others: whether requests of other balancers' users in pods reduce the part. For single requests, `fleet`
             already excludes them.
     """
@@ -275,7 +276,7 @@ def own_room(
     if is_long:
         inside = [load.inflight for load in loads]
         left = round(room) - sum(inside)
-        # Requests in pods stay where they are. Only the rows that all of them leave are divided.
+        # Requests in pods stay where they are. Only the rows that all of them leave free are divided.
         return max(inside[mine] + (_parts(left, lower, turn)[mine] if left > 0 else left), 0), most
     users = [load.users_rps for load in loads]
     part = min(users_rows / room, 0.5) if room > 0 and any(users) else 0.0
@@ -290,7 +291,7 @@ def own_room(
 
 
 def _users_inside(loads: list[BalancerLoad], mine: int) -> int:
-    """Return the number of users' requests in pods that the other balancers have sent."""
+    """Return the number of users' requests in pods that the other balancers sent."""
     others = (load for number, load in enumerate(loads) if number != mine)
     return sum(max(load.inflight - load.lower_sent, 0) for load in others)
 
@@ -324,7 +325,7 @@ class LowerRoom:
                 self.users_rps += (rate - self.users_rps) * (1 - math.exp((before[0] - now) / RATE_OVER_S))
 
     def sample(self, plan: BalancerPlan, pods: Mapping[str, PodStatistics], *, idle: bool) -> None:
-        """Add the statistics of the pods, by pod name. `idle` is true if no balancer has batch requests."""
+        """Add the statistics of the pods, by pod name. `idle` is true if no balancer has batch inference requests."""
         self._time = batch_time(pods.values(), plan.max_batch) or self._time
         before, self._pods = self._pods, {}
         requests = rows = 0
@@ -356,10 +357,11 @@ class LowerRoom:
             plan: the plan that HAProxy runs.
             own: load of this balancer.
             others: newest loads of the other balancers.
-            at_once: requests that a pod computes at once, if it computes no batches; the model's instances otherwise.
+            at_once: number of requests that a pod computes at once or, if the model is batched, number of its instances
+                in a pod.
             batches: whether the model is batched.
             pods: number of pods that take requests.
-            turn: number that changes with time, and is the same in all balancers (`own_room`).
+            turn: number that changes with time and is the same in all balancers (`own_room`).
         """
         time = self._time
         rows = max(plan.max_batch, time.rows if time is not None else 1, 1) if batches else 1

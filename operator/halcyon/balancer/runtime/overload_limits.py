@@ -1,9 +1,9 @@
-"""Limits on the queue of one balancer that follow from the latency objective. Pure.
+"""Limits on the queue of one balancer, derived from the latency objective. Pure.
 
-The number of requests sent to a pod is limited only while an overload lasts, or late requests wait. At other times it
-would keep pods idle, because the shares of balancers follow the demand only after a second.
+The number of requests sent to a pod is limited only while an overload lasts or late requests wait. At other times a
+limit would leave pods idle, because the balancers' shares follow the demand with a delay of a second.
 
-Each balancer gets its share of these numbers, or the part that the other balancers don't use if that part is larger. A
+Each balancer gets its share of these limits or, if it is larger, the part that the other balancers don't use, because a
 burst may reach only one balancer. While an overload lasts, each balancer gets only its share.
 
 The time of a batch is taken from Triton's statistics. The statistics are wrong for models that return before the
@@ -42,30 +42,31 @@ MARGIN: Final = 0.95
 """Share of the latency objective that batches may take. The rest is for the network, and for batches that take longer
 than the mean."""
 AGREES: Final = 0.7
-"""Minimum ratio of the measured rate to the rate computed from Triton's statistics at which the two count as equal. The
-ratio is below 1 because the limits themselves can keep batches small. The maximum ratio is its inverse, because this
-balancer's share of the responses is uncertain over a few seconds."""
+"""Minimum ratio of the measured rate to the rate computed from Triton's statistics at which the two count as equal; the
+maximum ratio is its inverse. The minimum is below 1 because the limits themselves can keep batches small, the maximum
+above 1 because this balancer's share of the responses is uncertain over a few seconds."""
 MAX_AGE_S: Final = 3.0
 """Time over which the rows per request and this balancer's share of the responses are measured, in seconds."""
 REJECTED_OVER_S: Final = 4.0
 """Time over which the share of rejected requests is averaged, in seconds."""
 LASTS_FROM: Final = 0.12
-"""Minimum share of rejected requests at which an overload counts as lasting. Fewer requests are then sent to pods.
-Bursts stay below it (measured: at 70 % of the capacity and a variation of 3, 5 % are rejected)."""
+"""Minimum share of rejected requests at which an overload counts as lasting, so that fewer requests are sent to pods.
+Bursts stay below it: 5 % were rejected in a measurement at 70 % of the capacity, with a coefficient of variation of
+3."""
 ENDS_BELOW: Final = 0.03
 LATE_WORK: Final = 4.0
-"""Number of late requests that may wait in all balancers, as a multiple of what the pods answer within the latency
-objective."""
+"""Maximum number of late requests that may wait in all balancers, as a multiple of the requests that the pods answer
+within the latency objective."""
 LATE_SPREAD: Final = 5 / 32
-"""Number of moments (`overload_rules`) after which this is an overload, as a multiple of the requests that the pods
-answer within the latency objective."""
+"""Number of moments (see `overload_rules`) above which a queue counts as an overload instead of a burst, as a multiple
+of the requests that the pods answer within the latency objective."""
 _MIN_ANSWERS: Final = 10
 NO_LIMITS: Final = dict.fromkeys((*overload_rules.LIMITS, *overload_rules.LATE_LIMITS), 0)
 
 
 @dataclass(frozen=True)
 class PodStatistics:
-    """Counters of Triton that a balancer needs to compute the limits on its queue, for one pod."""
+    """Counters from Triton for one pod, from which a balancer computes the limits on its queue."""
 
     succeeded: int | None = None
     """Counter of successful requests; None if unknown."""
@@ -75,7 +76,7 @@ class PodStatistics:
 
 
 def pod_statistics(sample: ScrapedPod) -> PodStatistics:
-    """Return the counters in a sample from which a balancer computes the limits on its queue."""
+    """Return the counters in a sample that are needed for the limits on a balancer's queue."""
     metrics = sample.metrics or Metrics()
     return PodStatistics(metrics.succeeded, metrics.rows, sample.batches.sizes if sample.batches else ())
 
@@ -117,24 +118,25 @@ def batch_time(pods: Iterable[PodStatistics], max_batch: int) -> BatchTime | Non
 
 @dataclass(frozen=True)
 class PodCapacity:
-    """Maximum numbers of requests with which one pod meets the latency objective."""
+    """Maximum numbers of requests at which one pod meets the latency objective."""
 
     in_time: int
-    """Number of requests that the pod answers within the latency objective during a lasting overload, in whole
-    batches."""
+    """Number of requests that the pod answers within the latency objective during a lasting overload, counting only
+    whole batches."""
     in_objective: float
-    """Number of requests that the pod answers within a period as long as the latency objective."""
+    """Number of requests that the pod answers in a period as long as the latency objective."""
     sent: int
     """Maximum number of requests that the balancers send to the pod; further requests are queued."""
     busy: float = 1.0
-    """Number of requests in the pod that keep it from being idle: those computed at once, and as many that wait."""
+    """Number of requests that keep the pod from being idle: those that it computes at once, and as many waiting
+    ones."""
     rate_rps: float = 1.0
     """Requests that the pod answers per second with full batches."""
 
     def bound(self, servers: int, balancers: int) -> int:
-        """Return the maximum number of requests that all balancers send in total to each of `servers` pods.
+        """Return the maximum number of requests that all balancers together send to each of `servers` pods.
 
-        The result leaves time for the one request that waits in each balancer.
+        The result leaves time for one waiting request in each balancer.
         """
         return max(min(self.sent, (self.in_time * servers - balancers) // servers), 1)
 
@@ -146,7 +148,8 @@ def pod_capacity(objective_s: float, at_once: float, rate_rps: float, time: Batc
         objective_s: the latency objective, in seconds.
         at_once: requests that a pod computes at once.
         rate_rps: requests that a pod answers per second with full batches.
-        time: time of a batch, if known. With it, an objective of less than two batches allows smaller batches.
+        time: time of a batch; None if unknown. If it is known, smaller batches are assumed for an objective of less
+            than two batches.
     """
     batches = math.floor(MARGIN * objective_s * rate_rps / at_once)
     in_time = int(batches * at_once)
@@ -165,7 +168,7 @@ def pod_capacity(objective_s: float, at_once: float, rate_rps: float, time: Batc
 
 
 class OverloadLimits:
-    """Limits on the queue of one balancer, which follow from the latency objective."""
+    """Limits on the queue of one balancer, derived from the latency objective."""
 
     def __init__(self) -> None:
         """Create the limits without measurements."""
@@ -174,13 +177,13 @@ class OverloadLimits:
         self._rejected: tuple[float, HaproxyStats] | None = None
         self._rejected_share = 0.0
         self.lasts = False
-        """Whether an overload lasts. This is the case if so many requests are rejected that the load exceeds the
-        capacity for longer than a burst."""
+        """Whether an overload lasts: so many requests are rejected that the load must have exceeded the capacity for
+        longer than a burst."""
         self.capacity: PodCapacity | None = None
         """Capacity of one pod, from the last call of `update`; None if unknown."""
         self.rejected_load = 0.0
-        """Number of requests that would be in progress if they had not been rejected. It is the rate of rejections
-        multiplied by the latency objective."""
+        """Number of requests that would be in progress if they had not been rejected: the rate of rejections times the
+        latency objective."""
 
     def update(
         self,
@@ -243,9 +246,9 @@ class OverloadLimits:
             share: this balancer's share of the demand, from 0 to 1.
             least_share: minimum share of a burst that may wait in this balancer, even if it has had less demand so far.
             sent: maximum number of requests that this balancer sends to all servers, for `fills`.
-            fills: whether late requests may take all of `sent`, because servers compute so many at once.
-            elsewhere: requests in the other balancers; None if unknown, or while an overload lasts. This balancer may
-                use the capacity that is left by the others.
+            fills: whether late requests may use all of `sent`, because servers compute that many requests at once.
+            elsewhere: requests in the other balancers; None if unknown, or while an overload lasts. If it is known,
+                this balancer may use the capacity that the others leave.
         """
         pod = self.capacity
         if pod is None:

@@ -1,7 +1,7 @@
 """Process variables of HAProxy, which the agent sets and the rules of haproxy.cfg read.
 
-A new HAProxy process, after a crash or a reload, has none of the values. A new agent cannot read which values the
-previous agent set. In both cases all values are written once.
+A new HAProxy process, after a crash or a reload, has none of the values, and a new agent can't read the values that the
+previous agent set. In both cases, all values are written once.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Variables:
     async def write(self, process: object) -> None:
         """Write the values that the current HAProxy process does not have yet.
 
-        `process` is its identity (`HaproxyStats.identity`). If writing fails, log it; the next call tries again.
+        `process` identifies the process (`HaproxyStats.identity`). A failure is logged, and the next call tries again.
         """
         if process != self._process:
             self._process, self._written = process, {}

@@ -1,7 +1,7 @@
-"""HAProxy processes that no longer accept connections, but still have requests: replaced by a reload, or stopping with the pod.
+"""HAProxy processes that no longer accept connections but still have requests, after a reload or while the pod stops.
 
-They respond only through HAProxy's master process, and don't receive new servers. The agent drains the servers of pods that leave there,
-too, and ends gRPC streams before the process resets them.
+They respond only through HAProxy's master process, and don't receive new servers. In these processes too, the agent
+drains the servers of pods that leave, and ends gRPC streams before the process resets them.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _END_STREAMS_S = 3.0
 @dataclass
 class _Process:
     until: float
-    """Time at which it resets its last requests."""
+    """Time at which the process resets its last requests."""
     servers: dict[ServerKey, str]
-    """Address of the pod for each server that takes requests."""
+    """Pod address of each server that takes requests."""
 
 
 class ReplacedProcesses:
-    """The HAProxy processes of this pod that no longer accept connections."""
+    """HAProxy processes of this pod that no longer accept connections."""
 
     def __init__(self, runtime: RuntimeSocket, clock: Callable[[], float]) -> None:
         """Create an instance without processes. `clock` returns the monotonic time, in seconds."""
@@ -54,7 +54,7 @@ class ReplacedProcesses:
     async def adopt(self, plan: BalancerPlan, *, current: int) -> None:
         """Add the processes that were replaced before this agent started, and remove the current one.
 
-        The time at which they reset their requests is unknown, and is assumed to be that of `plan`.
+        The time at which they reset their requests is unknown, and is computed as if they ran `plan`.
         """
         self._processes.pop(current, None)
         if self._has_adopted:
@@ -70,7 +70,10 @@ class ReplacedProcesses:
             self._processes.setdefault(process, _Process(stops_at - since_s, servers))
 
     async def remove_keys(self, digests: AbstractSet[str]) -> None:
-        """Remove the API keys whose digests are not in `digests`, also from the current process: connections stay open there."""
+        """Remove the API keys whose digests are not in `digests`.
+
+        They are also removed from the current process, where connections stay open.
+        """
         for process in (0, *self._processes):
             try:
                 await self._runtime.remove_keys(digests, process=process)
@@ -80,7 +83,7 @@ class ReplacedProcesses:
     async def update(
         self, endpoints: tuple[Endpoint, ...] | None, out: AbstractSet[str], *, passes_queue: bool
     ) -> None:
-        """Drain pods that leave, and end streams before they are reset: clients get status 14, and not CANCELLED.
+        """Drain pods that leave, and end streams before they are reset, so that clients get status 14, not CANCELLED.
 
         Args:
             endpoints: all server pods; None if they are unknown.

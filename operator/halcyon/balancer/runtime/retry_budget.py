@@ -1,4 +1,4 @@
-"""Limit on retries: only a certain share of the requests of the last seconds may be retried. Pure."""
+"""Limit on retries: only a certain share of the requests in the last seconds may be retried. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 MAX_SHARE = 0.1
 """Maximum share of all requests that may be retried."""
 MIN_RETRIES = 10
-"""Number of retries that are always allowed within `WINDOW_S`, because a share of very few requests is not meaningful."""
+"""Number of retries always allowed within `WINDOW_S`, because a share of very few requests is not meaningful."""
 WINDOW_S = 10.0
 
 
@@ -26,8 +26,8 @@ class _Counts:
 class RetryBudget:
     """Retry budget of one HAProxy.
 
-    The budget counts both the retries that were made and those that it prevented. Therefore it allows no retries while
-    servers continue to fail.
+    The budget counts both the retries that were made and those that it prevented, so it allows no retries while servers
+    continue to fail.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """Client of HAProxy's Runtime API over unix sockets.
 
-It reads HAProxy's state, and makes those few changes that are safe at run time.
+It reads HAProxy's state, and makes the few changes that are safe at run time.
 
 The commands `add server` and `del server` are not used, because they have crashed HAProxy versions from 2.6 to 3.2 (haproxy issues
 2378, 2298, 2323, 3177). Out of scope: decisions about servers, and the format of the responses (`haproxy_stats`).
@@ -55,7 +55,7 @@ _VERBS = {"ready": "state ready", "drain": "state drain", "maint": "state maint"
 
 
 class RejectedError(HaproxyError):
-    """HAProxy rejected a command."""
+    """Error raised if HAProxy rejected a command."""
 
 
 _CONNECT_RETRY_INTERVAL_S = 0.02
@@ -88,7 +88,7 @@ class RuntimeSocket:
         return parse([answer.lstrip("\n") for answer in answers], at=(sent_at + time.time()) / 2, wide=self._wide)
 
     async def held_requests(self) -> HeldRequests:
-        """Return how many requests HAProxy holds now, and how many it has held.
+        """Return how many requests HAProxy holds now, and how many it has held in total.
 
         This is a small part of `read`, for frequent polling.
 
@@ -100,8 +100,8 @@ class RuntimeSocket:
     async def loads(self, *, classes: bool = False, late: bool = False) -> BackendLoads:
         """Return the load and the limits of each server. This is a small part of `read`, for frequent polling.
 
-        If `classes` is True, the result also has the load of users and of batch inference. If `late` is True, it has
-        the number of late requests.
+        If `classes` is True, the result also contains the load of users and of batch inference. If `late` is True, it
+        contains the number of late requests.
 
         Raises:
             HaproxyError: HAProxy does not respond.
@@ -115,7 +115,7 @@ class RuntimeSocket:
         )
 
     async def sessions(self) -> str:
-        """Return a line for each stream, and one for each request in HAProxy (`show streams`, `show sess`).
+        """Return one line for each stream and one for each request in HAProxy (`show streams`, `show sess`).
 
         Raises:
             HaproxyError: HAProxy does not respond.
@@ -123,12 +123,12 @@ class RuntimeSocket:
         return await self._request(self.path, "show streams;show sess", self.timeout_s)
 
     async def end_sessions(self, sessions: Sequence[str], *, source: str, is_slow: bool, places: int) -> None:
-        """End requests of a source by their identifiers, and limit the source. Requests that have ended don't matter.
+        """End requests of a source by their identifiers, and limit the source. Ended requests are ignored.
 
         Args:
             sessions: identifiers of the requests.
             source: IP address of the source.
-            is_slow: whether large requests of the source are rejected for some time.
+            is_slow: whether to reject large requests of the source for some time.
             places: maximum number of its requests in progress for some time; 0 for no limit.
 
         Raises:
@@ -142,10 +142,10 @@ class RuntimeSocket:
             await self._request(self.path, ";".join(lines[start : start + 64]), self.timeout_s)
 
     async def replaced(self, current: int) -> dict[int, tuple[int, dict[ServerKey, str]]]:
-        """Return the workers that reloads have replaced and that still run, by process id.
+        """Return the workers that were replaced by reloads and are still running, by process id.
 
-        The values are the time since the reload, in seconds, and the address of the pod for each server that takes
-        requests. `current` is the process id of the worker that replaced them.
+        The values are the seconds since the reload, and the pod address of each server that takes requests. `current`
+        is the process id of the worker that replaced them.
 
         Raises:
             HaproxyError: the master process does not respond, or its response can't be parsed.
@@ -170,7 +170,7 @@ class RuntimeSocket:
         return by_pid
 
     async def end_streams(self, process: int) -> None:
-        """End the gRPC streams of a worker that a reload has replaced. A worker that has ended doesn't matter.
+        """End the gRPC streams of a worker that a reload has replaced. A worker that has already ended is ignored.
 
         Raises:
             HaproxyError: the master process does not respond.
@@ -193,7 +193,7 @@ class RuntimeSocket:
             raise RejectedError(f"HAProxy rejected {commands!r}: {response.strip()}")
 
     async def remove_keys(self, digests: AbstractSet[str], *, process: int = 0) -> None:
-        """Remove the API keys whose digests are not in `digests` from the current worker, or from one that a reload has replaced.
+        """Remove the API keys whose digests are not in `digests` from the current worker, or from a replaced one.
 
         Raises:
             HaproxyError: HAProxy does not respond.
@@ -207,7 +207,7 @@ class RuntimeSocket:
                 await self._request(path, ";".join(lines[start : start + 64]), self.timeout_s, closes=process > 0)
 
     async def apply(self, commands: Iterable[Command], *, process: int = 0) -> None:
-        """Run the commands in order, in the current worker, or drain servers in one that a reload has replaced.
+        """Run the commands in order in the current worker, or drain servers in a worker that a reload has replaced.
 
         Raises:
             HaproxyError: HAProxy does not respond, or rejects a command. The commands before the rejected one have
@@ -268,7 +268,10 @@ class RuntimeSocket:
     async def _request(
         path: str, commands: str, timeout_s: float, *, refused_for_s: float = 0.0, closes: bool = False
     ) -> str:
-        """Return the responses. The master process needs `closes`, except for a reload: it waits for more commands."""
+        """Return the responses. `closes` ends the connection from this side after the commands.
+
+        The master process otherwise waits for more commands, except after a reload.
+        """
         try:
             async with asyncio.timeout(timeout_s):
                 reader, writer = await _connect(path, refused_for_s)

@@ -3,9 +3,9 @@
 A server is free, ready, draining or closing. Each state follows from the state of the server's pod, and corresponds to
 an admin state in HAProxy.
 
-Only the change to `maint` closes idle connections to the pod, and only those that are idle at that moment. A server is
-therefore set to `maint` after its last session, so that no connection delays the exit of Triton. A server is assigned
-to another pod only after it has been `free`, so it never has sessions of two pods.
+Only the change to `maint` closes idle connections to the pod: those that are idle at that moment. A server is therefore
+set to `maint` after its last session, so that no connection delays the exit of Triton. A server is assigned to another
+pod only after it has been free, so it never has sessions of two pods.
 """
 
 # server    | its pod is                         | HAProxy's admin state | leaves this state
@@ -49,7 +49,7 @@ class AssignedServer:
     address: str = ""
     """IP address of the pod; empty if the server is free."""
     since: float = 0.0
-    """Time at which the server's state began, in seconds of the caller's clock."""
+    """Time at which the server entered its state, in seconds of the caller's clock."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Command:
     verb: Literal["address", "ready", "drain", "maint", "cut", "limit", "open", "close"]
     """Kind of the change. `address`: set the server's address. `ready`, `drain`, `maint`: set its state. `cut`: end its
     sessions. `limit`: set its limits. `open`, `close`: enable or disable the slot's server `held`, which takes over the
-    queue. The number in the key is then 0."""
+    queue; the server number in the key is then 0."""
     address: str = ""
     limits: tuple[int, int] = (0, 0)
     """Maximum numbers of requests in progress at the server, for HTTP and for gRPC; at least 1."""
@@ -109,7 +109,7 @@ def adopt(observed: Mapping[ServerKey, ServerState], *, now: float) -> tuple[Ass
 
 
 def resize(servers: Iterable[AssignedServer], capacities: Mapping[str, int]) -> tuple[AssignedServer, ...]:
-    """Return the assignment for the process that a reload starts, with the new number of servers per slot.
+    """Return the assignment for the process that a reload starts, with the new number of servers for each slot.
 
     That process has no sessions yet, so servers that were draining become free. A pod whose server is beyond the new capacity loses it;
     the next call of `place` assigns another one.
@@ -138,13 +138,13 @@ def place(
         observed: state of the servers in HAProxy. No command is returned for a server that is missing here.
         now: monotonic time, in seconds.
         drain_s: maximum duration of a drain, in seconds; sessions that last longer are cut.
-        keep: whether a server drains for this whole duration, even without sessions, because sticky clients may return to its pod.
+        keep: whether a server drains for all of `drain_s`, even without sessions, because sticky clients may return to
+            its pod.
         out: names of pods that must not receive requests although they are serving.
         open_holds: slots whose server `held` still takes requests, because earlier commands failed.
 
-    Returns:
-        The new assignment, the commands, and the pods without a server. After the commands have taken effect, a call
-            with the new assignment and the new state of the servers returns no commands.
+    Returns: the new assignment, the commands, and the pods without a server. After the commands have taken effect, a
+        call with the new assignment and the new state of the servers returns no commands.
     """
     serving = _serving(endpoints, out)
     stepped = [
@@ -176,13 +176,13 @@ def place(
 def drains(
     servers: Mapping[ServerKey, str], endpoints: Iterable[Endpoint], *, out: AbstractSet[str], passes_queue: bool = True
 ) -> tuple[Command, ...]:
-    """Return the commands that drain the servers of pods that don't serve, in a process that a reload has replaced, or that stops.
+    """Return the commands that drain the servers of pods that don't serve, in a replaced or stopping process.
 
-    If no server of a slot is left, its server `held` passes the queue on to the current process. If there is none, the
-    slot keeps its last servers, because HAProxy would reject its queue.
+    If a slot would have no server left, its server `held` passes the queue on to the current process. Without a current
+    process, the slot keeps its last servers, because HAProxy would reject the queue.
 
     Args:
-        servers: address of the pod for each server that takes requests.
+        servers: pod address of each server that takes requests.
         endpoints: all pods of the slots.
         out: names of pods that must not receive requests although they are serving.
         passes_queue: whether another process runs, to which `held` leads.
@@ -206,7 +206,7 @@ def _serving(endpoints: Iterable[Endpoint], out: AbstractSet[str]) -> dict[tuple
 
 
 def _emptied_slots(servers: Iterable[AssignedServer], observed: Mapping[ServerKey, ServerState]) -> set[str]:
-    """Return the slots whose last server is about to be removed. The queued requests of these slots must be held."""
+    """Return the slots whose last server is about to be removed, so that their queued requests must be held."""
     leaving, staying = set(), set()
     for server in servers:
         if server.state == "ready":

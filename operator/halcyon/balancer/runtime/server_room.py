@@ -1,10 +1,11 @@
 """Order of the commands that make HAProxy send waiting requests to servers with free capacity. Pure.
 
 When a server becomes ready or its limits are set, HAProxy sends it at most `MAX_POLLED` waiting requests. Further
-requests would wait until the server responds. The agent therefore sets a server's limits again, as often as needed.
+requests would wait until the server responds. The agent therefore sets the limits again as often as needed, even to the
+same values.
 
-Each of these commands goes to the server with the fewest requests in progress. If the first server were filled
-completely before the next one, one new pod would compute full batches while another stays idle.
+Each of these commands goes to the server with the fewest requests in progress. If servers were filled one after the
+other, one new pod would compute full batches while another stays idle.
 """
 
 # a waiting request                                    | waits in
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 def fill_order(loads: BackendLoads, limits: Mapping[ServerKey, tuple[int, int]]) -> list[ServerKey]:
     """Return the servers whose limits must be set again, in order, so that waiting requests use their free capacity.
 
-    A server is listed once for each `MAX_POLLED` requests that it can still take. The list is empty if no requests
+    A server is listed once for every `MAX_POLLED` requests that it can still take. The list is empty if no requests
     wait.
 
     Args:
@@ -43,7 +44,7 @@ def fill_order(loads: BackendLoads, limits: Mapping[ServerKey, tuple[int, int]])
     for key, queued in by_server.items():
         for protocol, count in enumerate(queued):
             anywhere[key.slot][protocol] -= count
-    # HAProxy sends nothing to a server that is down. With its limits, no other server would get what waits.
+    # HAProxy sends nothing to a server that is down. If its limits were set, no other server would get the waiting requests.
     inflight = {
         key: list(loads.servers[key].inflight) for key in limits if key in loads.servers and key not in loads.down
     }

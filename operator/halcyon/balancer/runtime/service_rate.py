@@ -1,20 +1,20 @@
 """Measurement of the servers' throughput at full load, from HAProxy's counters. Pure.
 
-If requests are queued in two successive samples, the number of responses in between measures the capacity, independent
-of the model, its batches and its hardware. Otherwise it only measures the demand. The rate is stored per server, so
-that it stays valid when the number of servers changes. It expires `MAX_AGE_S` after the last sample with queued
-requests, because an outdated rate would reject requests that could be served now. A new rate is measured as soon as
-requests are queued again.
+If requests are queued in two successive samples, the number of responses in between measures the capacity, whatever the
+model, its batches and its hardware are. Otherwise it measures only the demand. The rate is stored per server, so that
+it stays valid when the number of servers changes. It expires `MAX_AGE_S` after the last sample with queued requests,
+because an outdated rate would reject requests that could be served now. A new rate is measured as soon as requests are
+queued again.
 
-A new server sends its first responses only after the time of a response. Until then, the responses would be divided by
-too many servers, so that the rate per server would be too low.
+After a server is added, nothing is measured until its first responses are due. Until then, the responses would be
+divided by too many servers, and the rate per server would be too low.
 """
 
 # requests are queued in two successive samples | number of servers             | the responses in between measure
 # yes                                           | the same                      | the capacity of the servers
 # yes                                           | changed in between            | nothing: it is unknown when it changed
 # yes                                           | grew less than a response ago | nothing: new servers have not responded yet
-# no                                            | any                           | the demand, which says nothing about the capacity
+# no                                            | any                           | only the demand, not the capacity
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ServiceRate:
 
 @dataclass(frozen=True)
 class _QueuedInterval:
-    """Interval between two successive samples in which requests were queued."""
+    """Interval between two successive samples that both had queued requests."""
 
     until: float
     lasted_s: float
@@ -58,14 +58,14 @@ class _QueuedInterval:
 
 
 class ServiceRateMeter:
-    """Meter of the throughput of the servers behind one HAProxy. It stores the samples that it needs."""
+    """Meter of the throughput of the servers behind one HAProxy, with the samples that it needs."""
 
     def __init__(self) -> None:
         """Create a meter without samples."""
         self._last: tuple[float, HaproxyStats] | None = None
         self._servers = 0
         self._settled_at = 0.0
-        """Time from which the servers in use respond at their full rate."""
+        """Time from which the servers in use respond at their full rate, in monotonic seconds."""
         self._service_s = 0.0
         self._intervals: deque[_QueuedInterval] = deque()
 

@@ -1,15 +1,15 @@
-"""Division of the requests that a pod may have in progress among the model's balancers and their protocols. Pure.
+"""Division of a pod's maximum number of requests in progress among the model's balancers and protocols. Pure.
 
-HAProxy limits the requests in progress per server of a back end (`maxconn`). Every pod therefore has a separate limit
-in each balancer and for each protocol. Each agent computes its own limits from the loads that all agents publish. The
-limits, called shares here, are proportional to the demand. A share grows only into what the other shares have released.
+HAProxy limits the requests in progress per server of a back end (`maxconn`), so every pod has a separate limit in each
+balancer and for each protocol. Each agent computes its own limits from the loads that all agents publish. The limits,
+called shares here, are proportional to the demand. A share grows only by the amount that other shares have released.
 """
 
 # demand                  | limit for a pod
 # no balancer has any     | an equal share of the bound
 # some have               | those: a share in proportion to their demand; the others: 1
 # a share grows           | only into what the others have released, so the limits in force never add up to more than the bound
-# a share is below 1      | 1, because HAProxy takes 0 as unlimited; each balancer and protocol may so exceed the bound by one request
+# a share is below 1      | 1, because HAProxy takes 0 as unlimited; each balancer and protocol may thus exceed the bound by one request
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 ByProtocol = tuple[float, float]
 """Pair of numbers: the first for HTTP, the second for gRPC."""
 HALF_LIFE_S: Final = 4.0
-"""Half-life of the demand of an idle balancer, in seconds. With this delay, short gaps between requests don't change
-the shares."""
+"""Half-life of the demand of an idle balancer, in seconds. It keeps short gaps between requests from changing the
+shares."""
 MIN_DEMAND: Final = 0.5
-"""Demand below which a balancer counts as idle for a protocol, in requests."""
+"""Demand, in requests, below which a balancer counts as idle for a protocol."""
 MAX_BYTES: Final = 512 * 1024
 """Maximum size of the document with a balancer's load, in bytes. Each pod adds about 60 bytes."""
 GOLDEN: Final = 0.6180339887
-"""Fractional part of the golden ratio. Its multiples, modulo 1, are spread evenly."""
+"""Fractional part of the golden ratio, whose multiples are spread evenly modulo 1."""
 
 
 class LoadError(ValueError):
-    """The text is not a document with the load of a balancer (`BalancerLoad`)."""
+    """Error raised if a text is not a document with the load of a balancer (`BalancerLoad`)."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,9 @@ class PodLoad:
 
     @property
     def held(self) -> tuple[int, int]:
-        """Part of the pod's maximum concurrency that the balancer uses, or may use at any moment.
+        """Part of the pod's maximum concurrency that the balancer uses or may use at any moment.
 
-        A limit of 1 counts only once it is used.
+        A limit of 1 counts only while it is used.
         """
         http, grpc = (
             max(limit if limit > 1 else 0, used) for limit, used in zip(self.limits, self.inflight, strict=True)
@@ -80,13 +80,13 @@ class BalancerLoad:
     pods: Mapping[str, PodLoad] = field(default_factory=dict)
     """Load of each pod in use, by its IP address."""
     found: Mapping[str, int] = field(default_factory=dict)
-    """Maximum concurrency of a pod that this agent has measured or adopted, for each revision."""
+    """Maximum concurrency of a pod for each revision, as measured or adopted by this agent."""
     users_rps: float = 0.0
-    """Rate of users' requests per second, without those of batch inference. It is 0 if there is no batch inference."""
+    """Rate of users' requests per second, not counting those of batch inference; 0 if there is no batch inference."""
     lower: int = 0
     """Number of requests of batch inference that wait or are in progress."""
     lower_sent: int = 0
-    """Number of requests of batch inference that are in progress. `demand` and `pods` include them."""
+    """Number of requests of batch inference in progress, which `demand` and `pods` include."""
     late: int = 0
     """Number of late requests that wait behind all others. `demand` includes them, `waiting` does not."""
 
@@ -157,7 +157,7 @@ def _pair(raw: Sequence[int]) -> tuple[int, int]:
 def decayed(before: ByProtocol, now: ByProtocol, *, lasted_s: float, half_life_s: float = HALF_LIFE_S) -> ByProtocol:
     """Return the demand for each protocol.
 
-    The result is the larger of two numbers: the current demand, and the earlier demand halved every `half_life_s`.
+    It is the larger of the current demand and the earlier demand, which is halved every `half_life_s`.
     """
     left = 0.5 ** (max(lasted_s, 0.0) / half_life_s)
     return max(now[0], before[0] * left), max(now[1], before[1] * left)
@@ -211,7 +211,7 @@ def integer_parts(bound: int, demands: Sequence[float], turn: int) -> list[int]:
 def _within(targets: tuple[int, int], pod: PodLoad, room: int) -> tuple[int, int]:
     """Return the limits of both protocols after a step towards their targets.
 
-    A limit grows only into the part of `room` that is free.
+    A limit grows only by the part of `room` that is free.
     """
     limits = [min(limit, target) for limit, target in zip(pod.limits, targets, strict=True)]
     for index, target in enumerate(targets):

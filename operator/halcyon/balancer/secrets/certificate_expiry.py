@@ -1,7 +1,7 @@
 """Validity period of certificates, with warnings before they expire. Pure.
 
 The standard library reads this period only from CA certificates, and the agent avoids large imports because its memory
-is limited. Therefore this module reads the two times from their position in the DER encoding (RFC 5280, section 4.1).
+is limited. This module therefore reads the two times from their positions in the DER encoding (RFC 5280, section 4.1).
 """
 
 # Certificate  ::= SEQUENCE { tbsCertificate, ... }
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 MAX_WARNING_S = 14 * 86400.0
-"""Maximum time before expiry at which a certificate is reported, in seconds."""
+"""Maximum time before expiry at which a certificate is reported as expiring, in seconds."""
 WARNING_SHARE = 0.2
-"""Remaining share of a certificate's lifetime at which the certificate is reported, if this time is shorter than
+"""Remaining share of a certificate's lifetime at which it is reported as expiring, if this time is shorter than
 `MAX_WARNING_S`. A certificate that is valid for only one day is normally renewed in its last hours."""
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----\n.+?-----END CERTIFICATE-----\n", re.DOTALL)
 _SEQUENCE, _VERSION, _UTC_TIME, _GENERALIZED_TIME = 0x30, 0xA0, 0x17, 0x18

@@ -1,11 +1,11 @@
 """Files for HAProxy from mounted Secrets: the server certificate, the CAs of client certificates, and the API keys.
 
-A mounted Secret with valid content is used after one reload. If it becomes invalid, the last valid certificate stays in
-use, but only the valid API keys work.
+New content of a Secret takes effect with one reload if it is valid. Otherwise the last valid certificate stays in use.
+Of the API keys, only the valid ones work.
 
-The name of a file contains a digest of its content, and files never change. The configuration that HAProxy runs, the
-previous one and a restarted HAProxy therefore always find the certificate that they name. A restarted agent finds the
-last valid certificate in these files. If a certificate in use expires soon, it is reported (`certificate_expiry`).
+The name of a file contains a digest of its content, and files never change. So the running configuration, the previous
+one and a restarted HAProxy always find the certificate that they refer to, and a restarted agent finds the last valid
+one. A certificate in use that expires soon is reported (`certificate_expiry`).
 """
 
 # mounted Secret                    | files so far | effect
@@ -44,7 +44,7 @@ _BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----\n[A-Za-z0-9+/=\n]+-----END \1
 
 
 class SecretError(ValueError):
-    """The content of a Secret is invalid."""
+    """Error raised if the content of a Secret is invalid."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +60,12 @@ class SecretNames:
 
 
 class MountedSecrets:
-    """Files for HAProxy, made from the Secrets that the pod mounts."""
+    """Files for HAProxy, created from the Secrets that the pod mounts."""
 
     def __init__(
         self, secrets: SecretNames, *, mounted: Path, config: Path, wall: Callable[[], float] = time.time
     ) -> None:
-        """Adopt the files for HAProxy that a previous agent left. Only `refresh` reads the Secrets.
+        """Adopt the files for HAProxy that a previous agent wrote. The Secrets are read only by `refresh`.
 
         Args:
             secrets: names of the Secrets, for messages.
@@ -115,7 +115,7 @@ class MountedSecrets:
 
     @property
     def expires(self) -> Mapping[str, float]:
-        """Earliest time at which a certificate in use expires, by key of the Secret, in seconds since the epoch."""
+        """Earliest expiry time of the certificates in use, by key of the Secret, in seconds since the epoch."""
         keys = {kind.folder: kind.certificates for kind in self._kinds}
         return {keys[folder]: min(c.ends for c in served) for folder, served in self._certificates.items() if served}
 
@@ -168,7 +168,7 @@ class MountedSecrets:
             self._expiring.pop(kind.folder, None)
 
     def _read_certificates(self, kind: _Kind) -> tuple[Validity, ...]:
-        """Return the validity periods of the certificates in the file of a previous agent."""
+        """Return the validity periods of the certificates in a file that a previous agent wrote."""
         name = self._served[kind.folder]
         return _validities(_read(self._run_dir / name).decode("ascii", errors="replace")) if name else ()
 
@@ -214,7 +214,7 @@ class _Kind:
     """Keys of the Secret that are used. If empty, all keys are used."""
     make: Callable[[Mapping[str, bytes], Path], tuple[str, str]]
     """Function that converts the Secret to the text of a file. It also returns a message about problems that do not
-    make the Secret invalid."""
+    make the Secret as a whole invalid."""
     ending: str = "pem"
     certificates: str = ""
     """Key of the Secret that contains certificates; empty if there is none."""
@@ -235,7 +235,7 @@ def _validities(text: str) -> tuple[Validity, ...]:
 def _is_usable(kind: _Kind, certificates: tuple[Validity, ...], now: float) -> bool:
     """Return True if the certificates are valid now.
 
-    This requires the first certificate of a server, or any of the CAs, to be valid.
+    For a server, the first certificate must be valid; for CAs, any of them.
     """
     deciding = certificates[:1] if kind.folder == CERTIFICATE_FOLDER else certificates
     return any(not certificate.is_over(now) for certificate in deciding)
@@ -285,7 +285,7 @@ def _authorities(contents: Mapping[str, bytes], _: Path) -> tuple[str, str]:
 def _blocks(key: str, content: bytes) -> tuple[str, str]:
     """Return the PEM blocks in the content, without other text, and a message about those that can't be read.
 
-    As for OpenSSL, spaces at the end of a line have no meaning.
+    Spaces at the end of a line are ignored, as by OpenSSL.
 
     Raises:
         SecretError: the key is missing, or its content is not PEM.
@@ -313,7 +313,7 @@ def _words(error: Exception) -> str:
 
 
 def _link(folder: Path) -> str:
-    """Return the target of the link to the Secret's data folder. The kubelet switches this link to replace all keys at once."""
+    """Return the target of the link to the Secret's data folder. The kubelet switches it to update all keys at once."""
     try:
         return str((folder / "..data").readlink())
     except OSError:

@@ -1,4 +1,4 @@
-"""Detection of surges. A surge is a number of arrivals since the last sample that is too high to be chance. Pure.
+"""Detection of surges: arrivals since the last sample that are too many to be chance. Pure.
 
 A surge triggers an early second sample. The operator counts growth only if a second sample confirms it, so that a
 single wrong value has no effect. At one sample per second, the confirmation would take a second; with the early sample
@@ -12,19 +12,19 @@ import math
 CONFIRM_INTERVAL_S = 0.2
 """Time from the sample that detected a surge to the early sample that confirms it, in seconds."""
 MIN_ARRIVALS = 5
-"""Minimum number of requests between two samples that can count as a surge."""
+"""Minimum number of requests between two samples for them to count as a surge."""
 _SIGMAS = 3.5
 """Minimum number of standard errors above the mean at which arrivals count as a surge. The planner uses the same number
 for a short window (`scaling.planner.forecast.arrival_rate`)."""
 _MEAN_S = 3.0
-"""Time constant of the moving average of the arrival rate, in seconds. The average is exponential."""
+"""Time constant of the exponential moving average of the arrival rate, in seconds."""
 _MAX_IN_A_ROW = 3
-"""Maximum number of successive early samples. A sudden rise needs two. One follows the sample in which the rise began,
-the other follows the first sample that is entirely within the rise."""
+"""Maximum number of successive early samples. A sudden rise needs two: one after the sample in which it began, and one
+after the first sample that is entirely within the rise."""
 _MIN_REST_S = 5.0
 """Pause after `_MAX_IN_A_ROW` successive early samples, in seconds.
 
-By then the load fluctuates or rises continuously, and one early sample per pause is sufficient.
+After so many, the load must be fluctuating or rising continuously, and one early sample per pause is sufficient.
 """
 
 
@@ -45,8 +45,8 @@ class ArrivalSurge:
 
         Args:
             requests: HAProxy's counter of incoming requests, including rejected ones.
-            process: identity of the HAProxy process. The counter of a new process starts at 0 and its rate is unknown, so any load on
-                it counts as a surge.
+            process: identity of the HAProxy process. The counter of a new process starts at 0 and its rate is unknown,
+                so any load counts as a surge.
             now: monotonic time, in seconds; later than at the previous sample.
         """
         if process != self._process:

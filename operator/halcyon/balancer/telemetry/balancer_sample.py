@@ -53,9 +53,9 @@ def pod_requests(reading: HaproxyStats | None) -> dict[str, PodRequests]:
 def users_report(report: AgentReport, part: float | None) -> AgentReport:
     """Return the report without the load of batch inference, which does not count as demand.
 
-    `part` is the users' share of the requests in pods. Their share of the queue and of the GPU's work is assumed to be
-    the same. The number of rows in their requests is unknown. If `part` is None, there is no batch inference, and the
-    report is returned unchanged.
+    `part` is the users' share of the requests in pods. Their share of the queue and of GPU utilisation is assumed to be
+    the same, and the number of rows in their requests is unknown. If `part` is None, there is no batch inference, and
+    the report is returned unchanged.
     """
     if part is None:
         return report

@@ -1,9 +1,9 @@
 """Page with the agent's metrics in the Prometheus text format. Pure.
 
 `halcyon.monitoring.agent_metrics` lists the metrics, and docs/reference/agent-metrics.md is checked against that list.
-If a value is unknown, its sample is left out. If 0 were returned, a counter would appear to have restarted. The number
-of series is limited: labels are the two slots, five pod states, the pods in the current EndpointSlices, and at most 256
-clients with API keys.
+An unknown value is left out instead of being exported as 0, which would look like a counter reset. The number of series
+is limited: labels are the two slots, five pod states, the pods in the current EndpointSlices, and at most 256 clients
+with API keys.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 @dataclass(frozen=True)
 class PageInput:
-    """State of the agent that the metrics page shows."""
+    """State of the agent from which the metrics page is created."""
 
     reading: HaproxyStats | None
     """HAProxy's statistics; None if HAProxy does not respond."""
@@ -46,7 +46,7 @@ class PageInput:
     """Expiry time of each certificate in use, by key of its Secret, in seconds since the epoch."""
     streams: int
     process: Mapping[str, float]
-    """Values of the metrics of the agent's process, by name. The names begin with `process_`."""
+    """Metrics of the agent's process, by name. The names begin with `process_`."""
 
 
 def page(view: PageInput) -> str:
@@ -56,7 +56,7 @@ def page(view: PageInput) -> str:
 
 
 def process() -> dict[str, float]:
-    """Return CPU time, memory and file descriptors of this process from /proc, by metric name."""
+    """Return CPU time, memory and file descriptors of this process, read from /proc, by metric name."""
     with open("/proc/self/stat") as file:  # noqa: PTH123 - a small page, read in one call
         # The process name, in brackets, may contain spaces and brackets, so parse only the text after the last bracket.
         stat = file.read().rpartition(")")[2].split()

@@ -1,6 +1,6 @@
 """Streams of reports from the agent to all operator replicas, over one WebSocket per replica.
 
-A stream always sends the newest report; reports are not queued, and an unsent one is replaced.
+A stream always sends the newest report. Reports are not queued: a new report replaces one that has not been sent.
 
 Without changes, a report is sent every 4.5 s. Changes are reported at most once per second, and urgent reports at once.
 If a replica is unavailable, the agent reconnects with growing delays.
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 RESOLVE_INTERVAL_S = 2.0
 """Interval of DNS lookups while all streams are open, in seconds."""
 SEARCH_INTERVAL_S, SEARCH_TIMEOUT_S = 0.5, 10.0
-"""Interval of DNS lookups after a stream was lost, and the time for which this interval applies, in seconds.
+"""Interval of DNS lookups after a stream was lost, and how long this interval applies, in seconds.
 
-A new replica may have another address. The time is limited because all agents query DNS four times as often during it. A replica whose
-address appears later is found at the normal interval.
+A new replica may have another address. The time is limited because all agents query DNS four times as often during it.
+A replica whose address appears later is found at the normal interval.
 """
 MAX_REPLICAS = 8
 MAX_RETRY_AFTER_S = 60.0
@@ -65,15 +65,15 @@ class SendInterval:
     """Pause before the first attempt to reconnect, in seconds. It is randomised, so that not all agents of a lost
     replica reconnect at once."""
     max_refused_pause_s: float = 1.0
-    """Maximum pause before the next attempt to connect if the operator replica refuses connections, or closes them
-    before TLS, in seconds. Such an attempt costs the replica almost nothing. After a restart of the replica, all agents
-    reconnect within this time."""
+    """Maximum pause before reconnecting, in seconds, if the operator replica refuses connections or closes them before
+    TLS. Such an attempt costs the replica almost nothing. All agents reconnect within this time after the replica has
+    restarted."""
     max_pause_s: float = 30.0
-    """Maximum pause before the next attempt to connect after any other failure, in seconds. The attempts of thousands
-    of agents must not keep a busy operator replica from accepting any."""
+    """Maximum pause before reconnecting after any other failure, in seconds. It is long because the attempts of
+    thousands of agents must not keep a busy operator replica from accepting any."""
     steady_s: float = 1.0
-    """Time for which a stream must stay open to count as accepted, in seconds. After an accepted stream, the next
-    reconnect has the first, short pause again."""
+    """Time for which a stream must stay open to count as accepted, in seconds. After an accepted stream, reconnecting
+    starts again with the short first pause."""
 
 
 class _Mailbox:
@@ -84,7 +84,7 @@ class _Mailbox:
         self.is_sent = False
         self.is_urgent = False
         self.before_urgent: AgentReport | None = None
-        """Unsent report that came before an urgent one. Both are sent, because the operator computes growth as their
+        """Unsent report from just before an urgent one. Both are sent, because the operator computes growth as their
         difference."""
         self.changed = asyncio.Event()
 
@@ -297,14 +297,14 @@ class ReportStream:
 def without_times(report: AgentReport) -> AgentReport:
     """Return a copy of the report with all times set to 0 and without batch statistics.
 
-    The copies of two reports are compared to detect changes. Batch statistics are not needed for this, because each
-    batch also changes other counters.
+    The copies of two reports are compared to detect changes. Batch statistics can be left out, because each batch also
+    changes other counters.
     """
     return replace(report, at=0.0, pods=tuple(replace(pod, at=0.0, batches=None) for pod in report.pods))
 
 
 def _retry_after_s(error: Exception) -> float:
-    """Return the seconds that the operator replica requests before the next attempt; 0 if it requests none."""
+    """Return the seconds to wait before the next attempt, as requested by the operator replica; 0 without a request."""
     if not isinstance(error, aiohttp.WSServerHandshakeError) or error.headers is None:
         return 0.0
     value = error.headers.get("Retry-After", "")

@@ -1,1 +1,1 @@
-"""Registries of models that serve files over their own HTTP interface: the Hugging Face Hub and MLflow."""
+"""Model registries that serve files over their own HTTP interface: the Hugging Face Hub and MLflow."""

@@ -1,7 +1,7 @@
 """HTTP client of a registry: JSON documents and files, through the proxy of the download.
 
-It follows redirects, because registries store large files elsewhere. The header `Authorization` goes only to the registry itself: a
-redirect to another server contains its own signature.
+It follows redirects, because registries store large files elsewhere. The header `Authorization` is sent only to the
+registry itself; the URL of a redirect to another server contains its own signature.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from halcyon.api.authorities import accept_as_they_are
 from halcyon.fetch.registry.errors import RegistryError, RegistryFailure, TransientError
 
 _TIMEOUT_S = 30.0
-"""Maximum time in seconds for a connection, and between two reads from it."""
+"""Maximum time in seconds for connecting, and for a single read."""
 MAX_RETRIES = 4
-"""Maximum number of successive retries that receive no byte."""
+"""Maximum number of successive retries without a received byte."""
 RETRY_WAIT_S = 1.0
-"""Time before the first retry. It doubles with each further retry."""
+"""Time before the first retry, in seconds. It doubles with each further retry."""
 MAX_WAIT_S = 300.0
-"""Maximum time before a retry if the registry requests a longer one. Hugging Face counts requests in windows of five
-minutes."""
+"""Maximum wait before a retry that the registry can request, in seconds. Hugging Face counts requests in windows of
+five minutes."""
 _MAX_DOCUMENT_BYTES = 64 * 1024 * 1024
 _MAX_SHOWN = 400
 _TRANSIENT = frozenset({408, 429, 500, 502, 503, 504})
-"""Status codes after which a request is sent again."""
+"""Status codes after which a request is retried."""
 
 
 class RegistryClient:
@@ -64,9 +64,7 @@ class RegistryClient:
         return self._authorization is not None
 
     def document(self, path: str) -> tuple[Any, str | None]:
-        """Return the JSON document at a path with a query, and the path of the next page.
-
-        The path is None if this is the last page.
+        """Return the JSON document at a path with a query, and the path of the next page; None on the last page.
 
         Raises:
             RegistryError: the registry denies the request.
@@ -133,7 +131,7 @@ def _content(answer: http.client.HTTPResponse) -> bytes:
     """Return the body of a response, at most `_MAX_DOCUMENT_BYTES` of it.
 
     Raises:
-        TransientError: the connection ended before the body was complete, which `read` does not report.
+        TransientError: the connection ended before the body was complete. `read` alone does not detect this.
     """
     content = answer.read(_MAX_DOCUMENT_BYTES)
     if len(content) < min(int(answer.headers.get("Content-Length") or 0), _MAX_DOCUMENT_BYTES):
@@ -144,7 +142,7 @@ def _content(answer: http.client.HTTPResponse) -> bytes:
 def pause(error: Exception, failures: int, url: str, stopped: threading.Event | None = None) -> None:
     """Wait before the next attempt, or until `stopped` is set.
 
-    The wait doubles with each successive failure. It is longer if the registry requests it.
+    The wait doubles with each successive failure, and is longer if the registry requests it.
 
     Raises:
         RegistryFailure: there were too many failures.
@@ -158,8 +156,8 @@ def pause(error: Exception, failures: int, url: str, stopped: threading.Event | 
 def _requested_wait_s(status: int, headers: Message) -> float:
     """Return the seconds that a response requests before the next request; 0 if it requests none.
 
-    `Retry-After` has this time. Hugging Face sends `RateLimit`, whose parameter `t` is the time until its count of
-    requests begins again. It is the time to wait only if too many requests were sent, which is the status 429.
+    The header `Retry-After` contains this time. Hugging Face sends the header `RateLimit` instead, whose parameter `t`
+    is the time until its limit is reset. It applies only to the status 429 (too many requests).
     """
     if (after := headers.get("Retry-After", "").strip()).isdecimal():
         return float(after)
@@ -168,7 +166,7 @@ def _requested_wait_s(status: int, headers: Message) -> float:
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Handler of redirects, which sends no credentials to other servers."""
+    """Handler of redirects that sends no credentials to other servers."""
 
     def redirect_request(  # noqa: PLR0917  # the library's signature
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass
 class RegistryError(Exception):
-    """Response in which a registry denies a request."""
+    """Exception for a registry's response that denies a request."""
 
     status: int
     code: str
@@ -26,7 +26,7 @@ class RegistryError(Exception):
 
 
 class TransientError(Exception):
-    """A request failed, but may succeed if it is sent again."""
+    """Exception for a request that failed but may succeed if it is retried."""
 
     def __init__(self, message: str, *, wait_s: float = 0.0) -> None:
         super().__init__(message)
@@ -35,10 +35,9 @@ class TransientError(Exception):
 
 
 class RegistryFailure(Exception):  # noqa: N818  # RegistryError is the registry's response
-    """The model cannot be downloaded from the registry. The message is for the model's owner."""
+    """Exception for a model that cannot be downloaded from the registry. The message is for the model's owner."""
 
     def __init__(self, message: str, *, is_missing: bool = False) -> None:
         super().__init__(message)
         self.is_missing = is_missing
-        """Whether the failure is that the model doesn't exist or has no valid layout. If false, the download of the
-        model failed."""
+        """Whether the model doesn't exist or has no valid layout. If false, its download failed."""

@@ -1,4 +1,4 @@
-"""Download of a registry's files into a folder, several at a time, each verified with the checksum that the registry lists."""
+"""Download of a registry's files into a folder, several at a time, each verified with its listed checksum."""
 
 from __future__ import annotations
 
@@ -18,17 +18,15 @@ from halcyon.fetch.registry.errors import RegistryFailure, TransientError
 
 BeginReports = Callable[[int | None], Callable[[int], None]]
 """Function that begins the progress reports of a download, given its size in bytes, or None if the size is unknown. It
-returns a function, which is called with the number of bytes received so far.
-"""
+returns a function to be called with the number of bytes received so far."""
 _MAX_CONCURRENT_FILES = 4
 _CHUNK_BYTES = 1024 * 1024
 MAX_FILES = 100_000
 _IN_VERSION = re.compile(r"([^/]+/)?(0|[1-9][0-9]{0,17})/.")
-"""Pattern that matches paths of files in a version folder. The version folder is at the top level or one level below
-it."""
+"""Pattern of paths of files in a version folder, which is at the top level or one level below it."""
 _MAX_SHOWN = 8
 LOCAL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""Error numbers that are caused by the pod's own disk, so that a retry would fail again."""
+"""Numbers of errors caused by the pod's own disk, for which a retry would fail again."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ class Checksum:
     """Value of the checksum, in hexadecimal."""
 
     def start(self, size: int) -> hashlib._Hash:
-        """Return the hash object for a file of `size` bytes, before its content is added."""
+        """Return a new hash object for a file of `size` bytes, to which the content is then added."""
         if self.kind == "sha256":
             return hashlib.sha256()
         return hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
@@ -73,16 +71,16 @@ class DownloadTarget(Protocol):
 
 
 def mark_program(file: Path, begin: bytes | memoryview) -> None:
-    """Make a file executable if it begins as a program does. Buckets and registries store no modes."""
+    """Make a file executable if it begins like a program, because buckets and registries store no modes."""
     if bytes(begin[:4]).startswith((b"\x7fELF", b"#!")):
         file.chmod(0o755)
 
 
 def check_layout(files: Sequence[RegistryFile], url: str, target: DownloadTarget) -> None:
-    """Check the listing before anything is downloaded.
+    """Check the layout in the listing, before anything is downloaded.
 
     Raises:
-        RegistryFailure: the folder has no layout of a Triton model, or too many files.
+        RegistryFailure: the folder does not have the layout of a Triton model, or has too many files.
     """
     if len(files) > MAX_FILES:
         raise RegistryFailure(
@@ -128,10 +126,7 @@ def download(
 
 
 class _Progress:
-    """Progress of the download of all files.
-
-    It consists of the number of bytes received, and whether the download of a file has failed.
-    """
+    """Progress of the download of all files: the number of bytes received, and whether a file has failed."""
 
     def __init__(self, target: DownloadTarget, report: Callable[[int], None]) -> None:
         self._target, self._report = target, report
@@ -140,7 +135,7 @@ class _Progress:
         self.stopped = threading.Event()
 
     def add(self, count: int) -> None:
-        """Add a number of received bytes to the total. Compare the total with the limit, and report the progress."""
+        """Add a number of received bytes to the total, check the total against the limit, and report the progress."""
         with self._lock:
             self.done += count
             self._target.check_size(self.done)
@@ -170,7 +165,7 @@ def _download(file: RegistryFile, client: RegistryClient, target: DownloadTarget
 
 
 class _Transfer:
-    """Download of one file, which can be interrupted."""
+    """Download of one file that can be interrupted and continued."""
 
     def __init__(self, file: RegistryFile, path: Path, progress: _Progress) -> None:
         self._file, self._path, self._progress = file, path, progress
@@ -200,7 +195,7 @@ class _Transfer:
         return expected is None or self.done >= expected
 
     def check(self) -> None:
-        """Compare the file with the listing.
+        """Verify the file against the listing.
 
         Raises:
             RegistryFailure: the checksum differs from the listed one.

@@ -1,8 +1,8 @@
 """Models in the Hugging Face Hub, or in another server with its HTTP interface.
 
-The listing of a commit has the sizes and checksums of its files. The checksum is the SHA-256 for files in Git LFS, and
-the id of the git object for others. The interface is documented at https://huggingface.co/docs/hub/api and in the
-OpenAPI document there.
+The listing of a commit contains the sizes and checksums of its files. The checksum of a file in Git LFS is its SHA-256,
+that of any other file the id of its git object. The interface is documented at https://huggingface.co/docs/hub/api and
+in the OpenAPI document there.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from halcyon.fetch.registry.files import Checksum, RegistryFile
 
 SERVER = "https://huggingface.co"
 DOMAINS = (".huggingface.co", ".hf.co")
-"""Domains of the hosts to which the hub redirects for the content of files."""
+"""Domains of the hosts to which the Hugging Face Hub redirects for the content of files."""
 TOKEN = "HF_TOKEN"  # noqa: S105  # the name of a key
-"""Key in the credentials Secret whose value is an access token."""
+"""Key of the access token in the credentials Secret."""
 
 
 class HuggingFaceModel:
-    """Model in a repository of the hub."""
+    """Model in a repository of the Hugging Face Hub."""
 
     def __init__(self, url: str) -> None:
         """Parse a URI of the form `hf://OWNER/REPO@COMMIT/FOLDER`."""

@@ -1,7 +1,8 @@
 """Models in MLflow's registry, whose tracking server also serves their artifacts.
 
 The interface is documented at https://mlflow.org/docs/latest/api_reference/rest-api.html. It lists no checksums. If a
-server only names another store for its artifacts, the download fails with a message that contains the URI to use.
+server does not serve artifacts but refers to another store, the download fails with a message that contains the URI to
+use.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _ARTIFACTS = "/api/2.0/mlflow-artifacts/artifacts"
 
 
 class MlflowModel:
-    """Version of a registered model."""
+    """Version of a model that is registered in MLflow."""
 
     def __init__(self, url: str) -> None:
         """Parse a URI of the form `mlflow://MODEL/VERSION/FOLDER`."""

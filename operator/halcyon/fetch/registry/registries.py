@@ -13,7 +13,7 @@ from halcyon.fetch.registry.mlflow import MlflowModel
 
 
 def model(url: str) -> HuggingFaceModel | MlflowModel | None:
-    """Return the model in a registry that a URI names; None if the scheme of the URI is not that of a registry."""
+    """Return the model in a registry to which a URI refers; None if its scheme is not that of a registry."""
     scheme = urlsplit(url).scheme
     return HuggingFaceModel(url) if scheme == "hf" else MlflowModel(url) if scheme == "mlflow" else None
 
@@ -33,7 +33,7 @@ def download(
     """Download the model into the folder; return the number of bytes.
 
     Raises:
-        RegistryFailure: the model doesn't exist, has another layout or checksum, or the registry doesn't give access.
+        RegistryFailure: the model doesn't exist, its layout or checksum is wrong, or the registry denies access.
     """
     try:
         remote_files = model.files(client)

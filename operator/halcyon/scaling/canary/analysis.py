@@ -1,16 +1,17 @@
 """Canary analysis: comparison of a new revision (the canary) with the serving one (stable). Pure.
 
-The decision is to promote the canary, to wait, or to roll back. `judge` takes the samples of both revisions since its
-last call (a window), and the memory returned by that call. It may be called at any interval; `sequential_tests` gives
-the reasons and the sources. Three checks compare the revisions:
+The decision is to promote the canary, to wait, or to roll back. `judge` takes a window, which is the samples of both
+revisions since its last call, and the memory that the last call returned. It may be called at any interval;
+`sequential_tests` explains why and cites the sources. Three checks compare the revisions:
 
 - errors: the canary is worse if its share of failed requests exceeds that of the stable revision by more than
-  `error_margin`. The test uses E-variables of two streams, and is exact.
+  `error_margin`. The test uses two-stream E-variables and is exact.
 - latency: the canary is worse if too many of its responses are late. A response is late if it is slower than
-  `latency_ratio` times the 95th percentile of the stable revision. Too many are late if their share is larger than the
-  stable revision's share of responses above this percentile. The test is the same as for errors.
+  `latency_ratio` times the 95th percentile of the stable revision. Too many are late if their share exceeds the stable
+  revision's share of responses above its 95th percentile. The test is the same as for errors.
 - queue: the canary is worse if its time in the server's queue exceeds `queue_ratio` times that of the stable revision.
-  Both are geometric means over windows, after `queue_floor_s` is added. The test is an asymptotic confidence sequence.
+  Both times are geometric means over windows, computed after adding `queue_floor_s`. The test is an asymptotic
+  confidence sequence.
 
 The canary is rolled back if any check finds it worse, and promoted if all checks find it fine. In all other cases the
 decision is to wait.
@@ -54,8 +55,10 @@ def judge(stable: Sample, canary: Sample, rules: Rules, memory: CanaryMemory | N
     Args:
         stable: sample of the serving revision since the last call.
         canary: sample of the new revision over the same time.
-        rules: tolerances. They must be the same in every call of a rollout, or the error rates don't hold.
-        memory: memory of the last decision; None in the first call. `CanaryMemory.to_plain` saves it across restarts.
+        rules: tolerances. They must be the same in every call of a rollout; otherwise the error rates are not
+            guaranteed.
+        memory: memory returned by the last call; None in the first call. `CanaryMemory.to_plain` saves it across
+            restarts.
     """
     memory = remembered(memory or CanaryMemory(), stable, canary, rules)
     checks = tuple(

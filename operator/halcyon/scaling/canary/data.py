@@ -26,8 +26,8 @@ class Sample:
     failures: int
     """Number of requests that failed. Requests that their clients canceled are not included."""
     batches: int | None = None
-    """Number of batches in which the requests were computed. All requests of a batch have the same outcome, so a batch
-    counts as one independent trial."""
+    """Number of batches in which Triton executed the requests. All requests of a batch succeed or fail together, so a
+    batch counts as one independent trial."""
     latency: Histogram | None = None
     """Latencies of the responses, including the time in the queues of the balancer and the server."""
     queue_us: int | None = None
@@ -44,8 +44,7 @@ class Sample:
         """Check the counts.
 
         Raises:
-            ValueError: a count is negative (for example, because a counter was reset), or there are more failures than
-                requests.
+            ValueError: a count is negative (for example, after a counter reset), or `failures` exceeds `requests`.
         """
         if min(self.requests, self.failures, self.batches or 0, self.queue_us or 0) < 0:
             raise ValueError(
@@ -56,7 +55,7 @@ class Sample:
 
     @property
     def answered(self) -> int:
-        """Return the number of requests whose times are in `queue_us` and `compute_us`."""
+        """Return the number of requests whose times are included in `queue_us` and `compute_us`."""
         return self.requests - self.failures if self.timed is None else self.timed
 
     @property
@@ -115,7 +114,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """Comparison of the shares of failed or late requests of the stable revision and the canary, over all windows."""
+    """Accumulated comparison of the two revisions' shares of failed (or late) requests, over all windows."""
 
     worse: Capital = field(default_factory=Capital)
     """Evidence that the canary exceeds its limit: the capital of a betting test for this hypothesis
@@ -127,8 +126,8 @@ class Track:
     stable: Tally = field(default_factory=Tally)
     canary: Tally = field(default_factory=Tally)
     recent: Tally = field(default_factory=Tally)
-    """Number of requests to the stable revision in the last windows, and number of those that failed or were late. The
-    tests assume that the ratio of the two stays the same in the next window."""
+    """Recent requests to the stable revision, and the failed or late ones among them; older windows have less weight.
+    The tests assume that this share stays the same in the next window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +140,7 @@ class CanaryMemory:
     queue: Blocks = field(default_factory=Blocks)
     requests: tuple[int, int] = (0, 0)
     batches: tuple[int, int] = (0, 0)
-    """Numbers of the canary's requests and batches, as (requests whose batches are reported, number of these
-    batches)."""
+    """Number of the canary's requests for which batches were reported, and the number of these batches."""
     stable: Histogram | None = None
     canary: Histogram | None = None
     typical_s: float | None = None
@@ -163,7 +161,7 @@ class Evidence:
     limit: float | None = None
     """Highest value that is allowed for the canary: a share from 0 to 1, or seconds."""
     sizes: tuple[int, int] = (0, 0)
-    """Numbers of requests that were compared, as (to the stable revision, to the canary)."""
+    """Number of requests that were compared, as (to the stable revision, to the canary)."""
     p_worse: float | None = None
     """p-value of the hypothesis "the canary is within the limit", over this and all earlier calls. The canary is worse
     if the p-value is at most `level`."""
@@ -181,7 +179,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CanaryDecision:
-    """Decision on the canary, which is the result of canary analysis."""
+    """Result of canary analysis: the action to take on the canary, the reason, and the state for the next call."""
 
     action: Action
     why: str

@@ -7,9 +7,9 @@ evidence. They delay a rollback by seconds, but never prevent one.
 - Batches and bursts: several requests count as one trial. The number of requests per trial follows from the batches,
   the spread between windows, and how much of a deviation carries over to the next window.
 - One stall: a window counts for at most a third (for latency, an eighth) of the evidence that a rollback needs.
-- A queue that ends: a window in which the canary's median latency falls adds no evidence against the canary.
+- A draining queue: a window in which the canary's median latency falls adds no evidence against the canary.
 - Cold pods: latencies count from `SETTLE_S` after the newest pod's first answer. Very late responses count from
-  `FIRST_S` after the first answer if their execution takes longer as well.
+  `FIRST_S` after the first answer if their execution takes longer, too.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from halcyon.scaling.histogram import Histogram
 
 QUANTILE = 0.95
 LATE_MARGIN = 0.025
-"""Amount by which the canary's share of late responses may exceed that of the stable revision and still be fine. It
-must be above 0. If neither revision has late responses, no amount of data could otherwise show that the canary is
-fine."""
+"""Maximum difference between the shares of late responses of the canary and the stable revision at which the canary
+passes. It must be above 0: if neither revision has late responses, no amount of data could otherwise show that the
+canary is acceptable."""
 MIN_FOR_QUANTILE = 100
 """Minimum number of responses from the stable revision before its 95th percentile is used. Of 100 responses, five are
 above this percentile."""
@@ -33,18 +33,18 @@ MIN_WINDOWS, MIN_LATE_WINDOWS = 3, 8
 """Minimum numbers of windows with evidence before a rollback. The first is for failed or very late requests, the second
 for late ones. A single window can contribute only a part of the evidence, so that one stall causes no rollback."""
 VERY_LATE = 4.0
-"""Ratio of a response's latency to the 95th percentile of the stable revision, above which the response is very late.
-If `latency_ratio` is larger, it is used instead."""
+"""Minimum ratio of a response's latency to the stable revision's 95th percentile for the response to be very late. If
+`latency_ratio` is larger, it is used instead."""
 FIRST_S, SETTLE_S, MAX_SETTLE_S, SETTLE_RESPONSES = 3.0, 15.0, 60.0, 150
-"""Times in seconds since a new pod's first answer after which latencies count as evidence, and a number of responses.
-Very late responses count after `FIRST_S`, other latencies after `SETTLE_S`. For a slow model, `SETTLE_RESPONSES` times
-the 95th percentile of the stable revision is used instead of `SETTLE_S`, but at most `MAX_SETTLE_S`."""
+"""Seconds since a new pod's first response after which its latencies count as evidence: `FIRST_S` for very late
+responses, `SETTLE_S` for others. For a slow model, `SETTLE_RESPONSES` times the stable revision's 95th percentile
+replaces `SETTLE_S`, up to `MAX_SETTLE_S`."""
 MIN_COMPUTE_RATIO = 2.0
-"""Minimum ratio of the canary's execution time to that of the stable revision for very late responses to be evidence
-soon after a start. At a lower ratio, the queue from the cold start may be the cause."""
+"""Minimum ratio of the canary's execution time to that of the stable revision at which very late responses soon after a
+start count as evidence. At a lower ratio, the queue from the cold start may be the cause."""
 IMPROVES = 0.85
 """Ratio of the canary's median latency to that of the previous window, below which the canary's queue is considered to
-be ending."""
+be draining."""
 MIN_FOR_MEDIAN = 20
 """Minimum number of responses in a window for its median latency to be used. The median of fewer responses may be lower
 by chance."""
@@ -55,8 +55,8 @@ _LATE_SPREAD = 3.0
 """Assumed ratio of the variance of late responses to that of independent ones, used until the ratio is measured. It is
 above 1 because late responses share queues."""
 _LIFTS = (0.02, 0.05, 0.1, 0.25, 0.6)
-"""Alternative hypotheses about the canary, from barely worse to broken. With each `lift` in this tuple, the canary's
-assumed share of failed or late requests is limit + lift x (1 - limit)."""
+"""Alternative hypotheses about the canary, from barely worse to broken. For each `lift` in this tuple, the assumed
+share of failed or late requests is limit + lift x (1 - limit)."""
 _ERRORS_PRIOR, _LATE_PRIOR = 0.001, 1 - QUANTILE
 """Shares of failed and of late requests that are assumed until there is data. A wrong assumption delays a decision, but
 does not raise the error rates."""
@@ -135,22 +135,22 @@ def remembered(memory: CanaryMemory, stable: Sample, canary: Sample, rules: Rule
 
 
 def _computes_longer(stable: Sample, canary: Sample) -> bool:
-    """Return whether the canary's executions are so slow that its cold start can't explain very late responses."""
+    """Return whether the canary executes requests too slowly for a cold start to explain very late responses."""
     stable_s, canary_s = stable.compute_s, canary.compute_s
     return stable_s is not None and canary_s is not None and canary_s > MIN_COMPUTE_RATIO * stable_s
 
 
 def _settles_s(stable: Histogram) -> float:
-    """Return how long after a pod's first answer its latencies begin to count as evidence, in seconds."""
+    """Return how many seconds after a pod's first response its latencies begin to count as evidence."""
     quantile_s = stable.quantile(QUANTILE)
     return SETTLE_S if quantile_s is None else min(max(SETTLE_RESPONSES * quantile_s, SETTLE_S), MAX_SETTLE_S)
 
 
 def _most(level: float, windows: int = MIN_WINDOWS) -> float:
-    """Return the maximum of the logarithm of one window's E-variable.
+    """Return the upper limit of the logarithm of one window's E-variable.
 
-    With this maximum, `windows` windows can reach the p-value `level`, but a single window can't. The maximum includes
-    a small surplus, because a part of the capital is never bet and doesn't grow.
+    With this limit, the evidence of `windows` windows can reach the p-value `level`, but that of a single window can't.
+    The limit includes a small surplus, because part of the capital is never bet and doesn't grow.
     """
     return (math.log(1 / level) + 0.5) / windows
 
@@ -168,8 +168,8 @@ def _followed(
 ) -> Track:
     """Return the comparison updated with one window of requests to both revisions.
 
-    `slack` contains two limits on the difference between the canary's share and that of the stable revision. Above the
-    first limit the canary is worse, below the second it is fine.
+    `slack` contains two limits for the canary's share minus the stable revision's share. Above the first limit the
+    canary is worse; below the second it passes.
     """
     if not stable.trials or not canary.trials:
         return track
@@ -192,8 +192,8 @@ def _followed(
 def late_bounds(stable: Histogram, ratio: float) -> tuple[float, float] | None:
     """Return the latencies above which a response counts as late, as (limit for stable, limit for the canary).
 
-    They are computed from earlier windows only. Return None if latency is not checked, or if one of the two can't be
-    determined yet.
+    `stable` is the histogram of earlier windows. Return None if it has too few responses, or if a limit is above its
+    last bound.
     """
     if stable.total < MIN_FOR_QUANTILE:
         return None

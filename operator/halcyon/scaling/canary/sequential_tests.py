@@ -1,14 +1,14 @@
 """Sequential tests of two streams, with error rates that hold for any number of evaluations. Pure; uses only `math`.
 
-Evaluating an ordinary p-value every few seconds, and stopping once it is small, is wrong far more often than the p-value
-suggests. Both tests here are valid at every evaluation and at every stopping time, without a planned end:
+If an ordinary p-value is evaluated every few seconds until it is small, the conclusion is wrong far more often than the
+p-value suggests. Both tests here are valid at every evaluation and may be stopped at any time, without a planned end:
 
-- shares (failed, late): bets against the hypothesis, whose capital is a *test martingale*. If the hypothesis is true, the
-  probability that the capital ever reaches 1/alpha is at most alpha (Ville 1939). So 1 / (largest capital) is a p-value at
-  every evaluation. Each bet is the E-variable of Turner, Ly and Gruenwald, "Generic E-variables for exact sequential
-  k-sample tests that allow for optional stopping" (J. Statistical Planning and Inference 230, 2024; for hypotheses with a
-  margin: Turner and Gruenwald, arXiv:2203.09785). It is exact, without a normal approximation, so it also holds for zero
-  failures or one, and for ten requests.
+- shares (failed, late): bets against the hypothesis. The bettor's capital is a *test martingale*. If the hypothesis is
+  true, the probability that the capital ever reaches 1/alpha is at most alpha (Ville 1939). So 1 / (largest capital) is
+  a p-value at every evaluation. Each bet is the E-variable of Turner, Ly and Gruenwald, "Generic E-variables for exact
+  sequential k-sample tests that allow for optional stopping" (J. Statistical Planning and Inference 230, 2024; for
+  hypotheses with a margin: Turner and Gruenwald, arXiv:2203.09785). It is exact, without a normal approximation, so it
+  also holds for zero failures or one, and for ten requests.
 - means (queue time): an *asymptotic confidence sequence*, Robbins' normal mixture (Ann. Math. Statist. 41, 1970) with an
   estimated variance (Waudby-Smith, Arbour, Sinha, Kennedy, Ramdas, "Time-uniform central limit theory and asymptotic
   confidence sequences", Ann. Statist. 52, 2024).
@@ -34,29 +34,29 @@ the capital of hypotheses that are right in later windows recovers."""
 _MAX_LOG = 690.0
 """Maximum argument of exp. A larger argument would overflow a float."""
 _OWN_WINDOWS = 10.0
-"""Weight, in windows, of the prior assumption that requests are independent. Once there are more windows than this, the
-variance measured between windows has more weight."""
+"""Weight, in windows, of the prior assumption that requests are independent. After more windows than this, the variance
+measured between windows outweighs it."""
 MAX_BLOCKS, MIN_BLOCKS = 48, 24
 MAX_CARRIED = 0.9
 """Maximum assumed correlation between the deviations of neighbouring windows or blocks."""
 BEST_AT = 60
-"""Number of windows after which the confidence intervals for means are narrowest. This number of windows takes a few
-minutes."""
+"""Number of windows after which the confidence intervals for means are narrowest. Collecting so many windows takes a
+few minutes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Requests of one revision: their number (`trials`), and how many of them failed or were late (`events`)."""
+    """Counts for one revision: its requests (`trials`), and the failed or late ones among them (`events`)."""
 
     events: float = 0
     trials: float = 0
 
     def __add__(self, other: Tally) -> Tally:
-        """Return the sum of two tallies, which are numbers of trials and events."""
+        """Return the sum of two tallies."""
         return Tally(self.events + other.events, self.trials + other.trials)
 
     def faded(self, windows: float) -> Tally:
-        """Return the tally with its weight reduced by one window, for a moving average over about `windows` windows."""
+        """Return the tally times (1 - 1 / `windows`), for a moving average over about `windows` windows."""
         return Tally(self.events * (1 - 1 / windows), self.trials * (1 - 1 / windows))
 
     @property
@@ -179,9 +179,9 @@ def _log_sum(logs: Sequence[float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Estimate of the variance of the difference between two shares, as a ratio.
+    """Ratio of the measured variance of the difference between two shares to the variance for independent requests.
 
-    The ratio is the measured variance divided by the variance for independent requests.
+    The ratio is estimated from the windows so far.
     """
 
     squares: float = 0.0
@@ -192,10 +192,10 @@ class Spread:
     """Standardized deviation of the difference in the last window."""
 
     def factor(self, own: float = 1.0) -> float:
-        """Return the long-run variance ratio, smoothed towards `own` and at least 1, the ratio of independent requests.
+        """Return the ratio of the long-run variance to that of independent requests, at least 1.
 
-        Deviations that carry over from window to window are modelled as a process in which each window depends on the
-        previous window.
+        `own` is the value expected without data. The deviations of successive windows are modelled as an autoregressive
+        process of order 1.
         """
         alike = max((own * _OWN_WINDOWS + self.squares) / (_OWN_WINDOWS + self.windows), 1.0)
         carried = min(max(self.products / (_OWN_WINDOWS + self.squares), 0.0), MAX_CARRIED)
@@ -217,17 +217,17 @@ class Spread:
 
 
 Row = tuple[float, float, float, float]
-"""Sums of the values in one block of time: (sum of the first stream, its count, sum of the second stream, its
-count)."""
+"""Sums for one block of time: (sum of the first stream's values, their number, sum of the second stream's values, their
+number)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
     """Two streams of values, summed by block of time, to compare their means without assuming independent values.
 
-    Requests in a long queue all wait long, and a long queue stays long for seconds. So the variance is estimated between
-    blocks of time, for a process in which each block depends on the one before (Andrews and Monahan, Econometrica 60, 1992).
-    If there are more than `MAX_BLOCKS` blocks, each pair of neighbours is merged.
+    All requests in a long queue wait long, and a queue stays long for seconds. The variance is therefore estimated
+    between blocks of time, modelled as an autoregressive process of order 1 (Andrews and Monahan, Econometrica 60,
+    1992). If there are more than `MAX_BLOCKS` blocks, each pair of adjacent blocks is merged.
     """
 
     rows: tuple[Row, ...] = ()
@@ -239,7 +239,7 @@ class Blocks:
     """Number of windows in the last block."""
 
     def after(self, row: Row) -> Blocks:
-        """Return the blocks with one more window. A window in which a stream has no values is ignored."""
+        """Return the blocks with one more window added. A window is ignored if either stream has no values in it."""
         if row[1] <= 0 or row[3] <= 0:
             return self
         if self.rows and self.filled < self.size:
@@ -309,7 +309,7 @@ def boundary(count: int, *, alpha: float, best_at: int) -> float:
 
 
 def tightest(*, alpha: float, at: int) -> float:
-    """Return the parameter rho with which `boundary` is approximately narrowest after `at` values.
+    """Return the parameter rho for which `boundary` is approximately narrowest after `at` values.
 
     The parameter is the inverse of the mixture's variance. Source: Howard, Ramdas, McAuliffe, Sekhon, Ann. Statist. 49
     (2021).

@@ -1,1 +1,1 @@
-"""The HPA's rules and algorithm as pure functions, used by the policy Rules."""
+"""The HPA's algorithm as pure functions, and the metrics that the policy Rules computes for it."""

@@ -1,8 +1,8 @@
 """The HPA's algorithm for External metrics with AverageValue targets, as a pure function.
 
-It replaces the HPA if the operator writes the replicas itself (`actuator: Direct`), and gives the same replicas for the same
-readings. Source: the HPA controller of Kubernetes 1.35 (podautoscaler). The caller evaluates it every
-`SYNC_INTERVAL_S`, as the HPA does.
+It replaces the HPA if the operator writes the replicas itself (`actuator: Direct`), and returns the same replicas as
+the HPA for the same readings. Source: the HPA controller of Kubernetes 1.35 (podautoscaler). The caller evaluates it
+every `SYNC_INTERVAL_S`, as the HPA does.
 """
 
 from __future__ import annotations
@@ -52,9 +52,10 @@ def desired(
     `current` is spec.replicas, `low` and `high` are minReplicas and maxReplicas. All times are in seconds on the same
     clock.
 
-    If scaling is off (`current` is 0 and `low` is not), the result is 0. If `current` is below `low` or above `high`,
-    the result is that limit. The result is `current` if all metrics are missing, or if some are missing and the others
-    propose fewer replicas. Otherwise it is the largest proposal of the metrics, limited by `behavior`.
+    Like the HPA, the function treats scaling as off and returns 0 if `current` is 0 and `low` is above 0. If `current`
+    is below `low` or above `high`, the result is that limit. If all metrics are missing, or if some are missing and the
+    others propose fewer replicas, the result is `current`. Otherwise it is the largest proposal of the metrics, limited
+    by `behavior`.
     """
     # | current                 | metrics                                      | replicas                               |
     # | ----------------------- | -------------------------------------------- | -------------------------------------- |

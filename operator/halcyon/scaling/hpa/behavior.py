@@ -1,9 +1,9 @@
 """Pace of scaling: the HPA's stabilisation and rate limits, with and without `spec.scaling.behavior`.
 
 Source: the HPA controller of Kubernetes 1.35 (podautoscaler/horizontal.go). The results are checked against this
-controller (tests/unit/scaling/golden). The code also reproduces how the HPA discards its history: each new entry
-overwrites one expired entry. An entry expires after the longest period among the policies of its direction.
-Out of scope: the replicas that the signals propose.
+controller (tests/unit/scaling/golden). The code also discards history as the HPA does: each new entry overwrites one
+expired entry. An entry expires after the longest period among the policies of its direction. Out of scope: the replicas
+that the signals propose.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from halcyon.api.spec.scaling import Behavior, ScalingPolicy, ScalingRules
 from halcyon.scaling.hpa.recommendation import RecommendationLimit
 
 DOWN_WINDOW_S = 300
-"""Stabilisation window of a scale-down, in seconds: default of `--horizontal-pod-autoscaler-downscale-stabilization`."""
+"""Stabilisation window of a scale-down, in seconds: the default of
+`--horizontal-pod-autoscaler-downscale-stabilization`."""
 _UP = ScalingRules(
     stabilization_window_seconds=0,
     select_policy="Max",
@@ -39,7 +40,7 @@ class HpaMemory:
     """State of the HPA's algorithm between two evaluations."""
 
     recommendations: Entries = ()
-    """Numbers of replicas that the signals proposed at recent evaluations, before stabilisation."""
+    """Replicas that the signals proposed at recent evaluations, before stabilisation."""
     added: Entries = ()
     """Numbers of pods that were added by recent scale-ups."""
     removed: Entries = ()
@@ -47,9 +48,9 @@ class HpaMemory:
 
 
 def first_seen(memory: HpaMemory, *, now: float, current: int) -> HpaMemory:
-    """Return the memory, with the current replicas as its first recommendation if it has none.
+    """Return the memory; if it has no recommendation, add the current replicas as the first one.
 
-    A restart of the operator therefore causes no fast scale-down.
+    This prevents a fast scale-down after a restart of the operator.
     """
     return memory if memory.recommendations else replace(memory, recommendations=((now, current),))
 
@@ -59,7 +60,7 @@ def paced(
 ) -> tuple[int, tuple[RecommendationLimit, ...], HpaMemory]:
     """Apply stabilisation and rate limits to `proposed`, the replicas that the signals propose.
 
-    Returns: The replicas to set, the limits that changed them, and the memory for the next call.
+    Returns: the replicas to set, the limits that changed them, and the memory for the next call.
     """
     if behavior is None:
         return _without_behavior(proposed, now=now, current=current, low=low, high=high, memory=memory)
@@ -81,9 +82,9 @@ def paced(
 
 
 def written(memory: HpaMemory, *, now: float, before: int, after: int, behavior: Behavior | None) -> HpaMemory:
-    """Return the memory with the change of the replicas from `before` to `after` added.
+    """Return the memory with a change of the replicas from `before` to `after` added.
 
-    Without `behavior` the memory stays the same, because the HPA then does not store changes.
+    Without `behavior` the memory stays the same, because the HPA then stores no changes.
     """
     if behavior is None or before == after:
         return memory
@@ -97,11 +98,11 @@ def written(memory: HpaMemory, *, now: float, before: int, after: int, behavior:
 def carried_out(
     memory: HpaMemory, *, at: float, before: int, recommended: int, current: int, behavior: Behavior | None
 ) -> HpaMemory:
-    """Return the memory with the part of a recommended change that has been made, as the present replicas show.
+    """Return the memory with a recommended change added, as far as it has been carried out.
 
-    `memory` is the memory from the recommendation of `recommended` replicas at the time `at`, when there were `before`
-    replicas. Nothing is added in the mode Recommend, if a write failed, or if another writer has set replicas outside
-    the change. Only a part is added if a quota or a budget limited the change.
+    `memory` comes from the recommendation of `recommended` replicas at the time `at`, when there were `before`
+    replicas. `current` shows how much of this change was made: only a part if a quota or a budget limited it. If
+    `current` is not between `before` and `recommended`, another writer has set it, and nothing is added.
     """
     is_applied = min(before, recommended) <= current <= max(before, recommended)
     return written(memory, now=at, before=before, after=current, behavior=behavior) if is_applied else memory
@@ -158,7 +159,7 @@ def _allowed(now: float, current: int, memory: HpaMemory, rules: ScalingRules, *
 
 
 def _stored(entries: Entries, entry: tuple[float, int], *, older_than: float) -> Entries:
-    """Return the entries of a history after adding `entry`.
+    """Return the entries of a history with `entry` added.
 
     The new entry replaces the last entry that is older than `older_than`, if there is one.
     """

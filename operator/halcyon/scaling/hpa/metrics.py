@@ -1,8 +1,7 @@
 """Metrics of the policy Rules: queue depth, GPU utilisation and concurrency of a model, computed from its observation.
 
-The HPA, or `algorithm`, compares them with the user's targets. Each value is a total for the whole model and has a
-target of type AverageValue. The number of replicas is the value divided by the target. Out of scope: computing the
-replicas.
+The HPA, or `algorithm`, compares them with the user's targets. Each value is a total for the whole model, with a target
+of type AverageValue: the replicas are the value divided by the target. Out of scope: computing the replicas.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from halcyon.scaling.observations import (
 )
 
 WINDOW_S = 15.0
-"""Averaging window of the metrics, in seconds: the HPA's default sync period, so that each second is counted about
+"""Averaging window of the metrics, in seconds. It is the HPA's default sync period, so each second is counted about
 once."""
 QUEUE_DEPTH: Final = "queueDepth"
 GPU_UTILIZATION: Final = "gpuUtilization"
@@ -41,7 +40,7 @@ class RulesReading:
     at: float
     """Time at which the values were measured."""
     replicas: int
-    """Number of existing pods that aren't ending, whether ready or not: status.replicas, and at most spec.replicas."""
+    """Number of pods that aren't terminating, ready or not: status.replicas, but at most spec.replicas."""
     queue_depth: Value | Missing
     """Number of queued requests of the model, plus rejected requests per second."""
     gpu_utilization: Value | Missing | None
@@ -55,11 +54,11 @@ class RulesReading:
     """Number of requests in progress or waiting, plus the number of rejected requests per second; None if the user set
     no target for concurrency."""
     metric: Value | Missing | None = None
-    """Result of the site's query; None if the user set no target for it."""
+    """Result of the query that the site configures for the model; None if the user set no target for it."""
 
 
 def read(observation: Observation, *, targets: ResolvedTargets, replicas: int) -> RulesReading:
-    """Compute the metrics from the observation of a model that has `replicas` existing pods."""
+    """Compute the metrics from the observation of a model that has `replicas` pods."""
     target = targets.gpu_utilization
     depth, gpu = queue_depth(observation, target=targets.queue_depth, replicas=replicas), None
     if target is not None:
@@ -77,10 +76,10 @@ def read(observation: Observation, *, targets: ResolvedTargets, replicas: int) -
 
 
 def concurrency(observation: Observation) -> Value | Missing:
-    """Return the requests that wait in the balancers or are in progress in pods, plus the requests rejected per second.
+    """Return the requests waiting in balancers or in progress in pods, plus the requests rejected per second.
 
-    Both are means over the last 15 s, from the balancers alone. A balancer counts a request in Triton's queue as in
-    progress.
+    Both are means over the last 15 s, measured at the balancers alone. A balancer counts a request in Triton's queue as
+    in progress.
     """
     silence = _silence_reason(observation)
     if silence:
@@ -100,8 +99,8 @@ def queue_depth(observation: Observation, *, target: int, replicas: int) -> Valu
     """Return the requests queued in balancers and ready pods, plus the requests rejected per second.
 
     Both are means of the last 15 s. One rejected request per second counts as one queued request, because it would be
-    queued if it had been accepted. A starting pod has no queue, because the requests for it still wait in the
-    balancers. The queue of a pod that does not report it is estimated by `filled`.
+    in the queue if it had been accepted. A starting pod has no queue, because its requests still wait in the balancers.
+    The queue of a pod that does not report it is estimated by `filled`.
     """
     silence = _silence_reason(observation)
     if silence:
@@ -136,8 +135,8 @@ def _waiting(observation: Observation) -> float:
 def gpu_utilization(observation: Observation, *, target: int, replicas: int) -> Value | Missing:
     """Return the GPU utilisation in percent, summed over ready pods, each averaged over the last 15 s.
 
-    The utilisation of pods without a value is estimated by `filled`. While no pod is ready, the signal therefore
-    proposes the present replicas and doesn't count as missing.
+    The utilisation of pods without a value is estimated by `filled`. So while no pod is ready, the signal proposes the
+    present replicas instead of counting as missing.
     """
     silence = _silence_reason(observation)
     if silence:
@@ -159,12 +158,13 @@ def _known_gpus(observation: Observation) -> list[float]:
 def filled(known: float, *, missing: int, target: float, replicas: int) -> float:
     """Return the total of a metric over all pods if `missing` of `replicas` pods have no value.
 
-    This is the HPA's rule for Pods metrics. The value of a pod without one is taken as 0 for a scale-up, and as the
-    target for a scale-down. If this would reverse the direction of scaling, the replicas don't change. S is the sum of
-    the known values, m the number of pods without a value, T the target and n the number of replicas:
+    This is the HPA's rule for Pods metrics: a missing value counts as 0 for a scale-up, and as the target for a
+    scale-down. If this would reverse the direction of scaling, the replicas don't change. S is the sum of the known
+    values, m the number of pods without a value, T the target and n the number of replicas:
 
     - If S / T > n, the total is S, and the model is scaled up: the known pods alone exceed the target.
-    - If (S + m T) / T <= n, the total is S + m T, and the model is scaled down, with the other pods at the target.
+    - If (S + m T) / T <= n, the total is S + m T, and the model is scaled down, although the other pods count as being
+      at the target.
     - Otherwise the total is n T, and nothing changes.
 
     The total equals max(S, min(S + m T, n T)), which is continuous in S, and equals S if no value is missing. There is
@@ -175,7 +175,7 @@ def filled(known: float, *, missing: int, target: float, replicas: int) -> float
 
 
 def _silence_reason(observation: Observation) -> str | None:
-    """Return the reason why no sample is recent enough; None if at least one sample is."""
+    """Return the reason why there is no recent sample; None if there is one."""
     latest = newest(observation)
     if observation.balancers and latest is not None and observation.at - latest <= MAX_AGE_S:
         return None

@@ -29,12 +29,11 @@ class SignalProposal:
     value: float | None = None
     """Value of the signal for the whole model; None if it is missing."""
     ratio: float | None = None
-    """Ratio of the signal's value to the product of its target and the number of existing pods; None if the value is
-    missing."""
+    """Ratio of the signal's value to its target times the number of existing pods; None if the value is missing."""
     proposal: int | None = None
     """Number of replicas that the signal proposes; None if its value is missing."""
     tolerated: bool = False
-    """Whether the ratio is within the tolerance around 1, so that the replicas don't change."""
+    """Whether the ratio is within the tolerance around 1, at which the replicas don't change."""
     missing: str | None = None
     """Reason why the value of the signal is missing; None if it is known."""
 
@@ -48,11 +47,11 @@ class SignalProposal:
 
 @dataclass(frozen=True)
 class RecommendationLimit:
-    """Limit that changed the number of replicas proposed by the signals, or kept the replicas unchanged."""
+    """Limit that changed the replicas proposed by the signals, or kept the replicas unchanged."""
 
     kind: LimitKind
     count: int
-    """Number of replicas after the limit was applied."""
+    """Replicas after applying the limit."""
 
     def describe(self) -> str:
         """Describe the limit as a phrase, for example `the maximum is 8`."""
@@ -71,7 +70,7 @@ class Reasons:
     """Reasons for the recommended replicas."""
 
     current: int
-    """Number of replicas before the recommendation."""
+    """Replicas before the recommendation."""
     proposed: int | None
     """Replicas that the signals propose before any limit; None if the signals were not evaluated or were not used."""
     proposals: tuple[SignalProposal, ...] = ()
@@ -88,9 +87,9 @@ class Recommendation(Generic[M]):
     count: int
     reasons: Reasons
     memory: M
-    """Memory for the next decision, to be used if the replicas were written or did not change."""
+    """Memory for the next decision if the recommended replicas were written or there was no change."""
     unwritten: M
-    """Memory for the next decision, to be used if the replicas could not be written."""
+    """Memory for the next decision if the recommended replicas could not be written."""
 
     def describe(self) -> str:
         """Describe the recommendation and its reasons in one sentence with numbers."""

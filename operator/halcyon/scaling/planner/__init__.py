@@ -1,5 +1,5 @@
 """The planner: how many replicas a model needs, from its arrival rate, its backlog and measurements of its pods.
 
-This package contains the function `plan` and the pure functions and classes that it uses. Out of scope: the HPA's rules
+The package contains the function `plan`, and the pure functions and classes that it uses. Out of scope: the HPA's rules
 (`scaling.hpa`), collecting signals (`signals`), writing the replicas (`control`).
 """

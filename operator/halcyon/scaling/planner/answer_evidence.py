@@ -1,19 +1,19 @@
-"""Capacity of pods, learnt from the requests that they answer, without Triton's batch statistics.
+"""Capacity of pods, learnt from the requests that they answer instead of from Triton's batch statistics.
 
 Triton's compute times are those of `execute`. Models that answer after `execute` has returned (decoupled models,
 engines with their own batching, asynchronous Python) have batch times of microseconds for requests of seconds. Other
-models have no batch times at all. The service line, which is a line fitted to the batch times, is therefore used only
-while the answers don't contradict it.
+models have no batch times at all. The service line, a line fitted to the batch times, is therefore used only while the
+answers don't contradict it.
 
 Three curves are known from the balancers' counters: requests sent to pods, requests answered, and their difference,
 which is the number of requests in execution. By Little's law, a ready pod answers (requests in execution per pod) /
 (time in the pod) requests per second. The time in the pod is the horizontal distance between the curves of requests
-sent and answered. This time is correct from the first answer on. Because answers come in bursts, a rate of answers is
-correct only after several times the time in the pod.
+sent and answered. It is correct from the first answer on. A rate of answers is correct only after several times this
+long, because answers come in bursts.
 
-Pods can share a limit even if the service line is not contradicted. If they share a lock within `execute`, batches
-take longer the more pods there are. The batch times are then correct, but don't show how many requests additional pods
-would answer. Out of scope: how the plan uses the result (`plan`, `parts`).
+Pods can share a limit even if the service line is not contradicted. If they share a lock within `execute`, for example,
+batches take longer the more pods there are. The batch times are then correct, but don't show how many requests
+additional pods would answer. Out of scope: how the plan uses the result (`plan`, `parts`).
 """
 
 # | question                          | the answer is yes if                                                            |
@@ -58,83 +58,85 @@ from halcyon.scaling.planner.capacity.shared_limit import Peaks, SharedLimit, wi
 from halcyon.scaling.planner.reading import Reading
 
 _SILENT_S = 5.0
-"""Seconds that are added to the longest time in a pod that fits the batch times. If no request is answered for longer
-than this sum, the unanswered requests contradict the batch times."""
+"""Seconds without any answer, in addition to the longest time in a pod that fits the batch times, after which the
+unanswered requests contradict the batch times."""
 _AGREE_S = 60.0
-"""Seconds for which the times in pods must agree with the batch times before the batch times are used again."""
+"""Seconds for which the times in pods must agree with Triton's batch times before the batch times are used again."""
 _UNREPORTED_S = 10.0
-"""Seconds of answers after which a model with batching is considered to have no batch times. They are two intervals at
-which agents read batch times. If the planner used answers earlier, requests that wait for the next batch would look
-like those of a full pod."""
+"""Seconds of answers without batch times after which a model with batching is considered to report none. This is twice
+the interval at which agents read batch times. If answers were used earlier, requests waiting for the next batch would
+make a pod look full."""
 _RELAX_S = 600.0
-"""Seconds in which the stored shortest time of a request in a pod doubles if no request takes less. It grows because
-requests may have become longer."""
+"""Time constant, in seconds, with which the stored shortest time of a request in a pod grows unless a request takes
+less. It grows because requests may have become longer."""
 _GPU_FULL = 95.0
 """Minimum GPU utilisation, in percent per ready pod, at which a GPU counts as full."""
 _ENGINE_FULL = 0.95
-"""Minimum used share of an engine's request capacity at which the engine counts as full."""
+"""Minimum share of an engine's request capacity in use at which the engine counts as full."""
 _SHARED_S = 1800.0
-"""Seconds after which a shared limit is tested again with more replicas."""
+"""Seconds after which the planner tests again with more replicas whether pods still share a limit."""
 _PROVISIONAL = 10.0
-"""Capacity assumed until a pod has been full, as a multiple of the highest rate of answers per pod so far."""
+"""Capacity of a pod assumed until one has been full, as a multiple of the highest rate of answers per pod so far."""
 MEASURED = "Bench"
-"""Value of `found_by` while the capacity is the one that `halcyon bench` has measured."""
+"""Value of `found_by` if the capacity was measured by `halcyon bench`."""
 _ROUNDS = 2.0
-"""Minimum time for which requests must have waited in balancers before the planner tests whether pods share a limit, as a
-multiple of the time in a pod. The window in which answers are counted is added. New pods fill up in this time. The
-minimum applies only while batch times are used."""
+"""Time for which requests must have waited in balancers before the planner tests whether pods share a limit, as a
+multiple of the time in a pod. New pods fill up in this time. The window in which answers are counted comes on top. It
+applies only while batch times are used."""
 
 
 @immutable(frozen=True, slots=True)
 class AnswerEvidence:
-    """Capacity of a model's pods, as learnt from the requests that they answer, and the data that it is learnt from."""
+    """Capacity of a model's pods learnt from the requests that they answer, with the data that it is learnt from."""
 
     rps: float | None = None
-    """Requests per second that a ready pod answers while it is full; None if no pod has been full."""
+    """Requests per second that a full, ready pod answers; None if no pod has been full."""
     at_once: float = 1.0
-    """Number of requests that a pod executes at the same time while it is full."""
+    """Number of requests that a full pod executes at the same time."""
     seconds: float = 0.0
-    """Time that the requests answered last spent in their pod, in seconds; 0 if unknown."""
+    """Time that the last answered requests spent in their pod, in seconds; 0 if unknown."""
     fastest_s: float | None = None
-    """Shortest time of a request in a pod, in seconds; None if unknown. It slowly grows until a request takes less."""
+    """Shortest time that a request took in a pod, in seconds; None if unknown. It grows slowly until a request is
+    faster."""
     least_rps: float = 0.0
-    """Highest rate of answers per ready pod so far, in requests per second. The pods need not have been full."""
+    """Highest rate of answers per ready pod so far, in requests per second. It is a lower bound of the capacity,
+    because the pods need not have been full."""
     contradicts_at: float | None = None
-    """Time from which the pods' answers contradicted Triton's batch times; None while they agree with them."""
+    """Time since which the pods' answers have contradicted Triton's batch times; None while the two agree."""
     agrees_at: float | None = None
-    """Time from which the answers agreed with the batch times again; None while the two contradict each other, or if
-    they never did."""
+    """Time since which the answers have agreed with the batch times again after a contradiction; None if they don't
+    agree or never disagreed."""
     is_in_force: bool = False
-    """Whether the pods' answers contradict Triton's batch times, so that `rps` is used as the capacity."""
+    """Whether the pods' answers contradict Triton's batch times, and `rps` is therefore used as the capacity."""
     line_rps: float | None = None
-    """Requests per second of a replica from Triton's batch times at the last comparison; None if there are no batch
+    """Requests per second of a replica according to Triton's batch times, at the last comparison; None without batch
     times."""
     peaks: Peaks = ()
     shared: SharedLimit | None = None
     anchor: tuple[float, float, float, float] | None = None
-    """State when the answers last agreed with the batch times, as (time, requests answered until then, requests in
-    execution now, request-seconds in execution since then)."""
+    """Reference point from when the answers last agreed with the batch times, as (time, requests answered until then,
+    requests in execution now, request-seconds in execution since then)."""
     samples: tuple[Sample, ...] = ()
-    """Recent samples, oldest first; empty while answers agree with the batch times and hardly any request waits."""
+    """Recent samples, oldest first; empty while answers agree with the batch times and hardly any requests wait."""
     found_by: str = ""
-    """Method of finding `rps`; empty if unknown. `TimeInPods`: Little's law. `Answers`: counted answers.
+    """Method by which `rps` was determined; empty if unknown. `TimeInPods`: Little's law. `Answers`: counted answers.
     `EngineMetrics`: counted answers while engines reported that they were full. `MEASURED`: the result of `halcyon
     bench`."""
     alone: tuple[int, float, float] | None = None
-    """Capacity of each pod by its batch times when the fewest pods were ready in the last minutes, as (ready pods,
-    requests per second of each, time); None if unknown. It is compared with the answers of more pods. If pods share a
-    lock, batches take longer with more pods, so their present batch times don't show it."""
+    """Capacity of each pod, by its batch times, when the fewest pods were ready in the last minutes, as (ready pods,
+    requests per second of each, time); None if unknown. It is compared with the answers of more pods: if pods share a
+    lock, the present batch times don't show it, because batches take longer the more pods there are."""
 
     @property
     def is_unseen(self) -> bool:
-        """Return whether the capacity is the one that `halcyon bench` measured, and no pod has answered yet."""
+        """Return whether the capacity was measured by `halcyon bench` and no pod has answered a request yet."""
         return self.found_by == MEASURED and self.fastest_s is None
 
     def with_measured(self, measured: tuple[float, float] | None) -> AnswerEvidence:
-        """Return the evidence with the measurement of `halcyon bench`, or without a measurement if `measured` is None.
+        """Return the evidence with `measured`, the measurement of `halcyon bench`; None removes an earlier measurement.
 
-        `measured` is (requests in execution in a full pod, seconds that each takes). The measurement is used until
-        requests take a different time in the model's pods, or until pods have been full.
+        `measured` is (requests in execution in a full pod, seconds that each takes). It is used until requests take a
+        different time in the model's pods, or until pods have been full.
         """
         is_measured = self.found_by == MEASURED
         if measured is None:
@@ -153,9 +155,8 @@ class AnswerEvidence:
     ) -> AnswerEvidence:
         """Return the evidence updated with a plausible reading.
 
-        `replica` is the capacity that is computed from batch times; None if there are no batch times. `is_measured` is
-        true if `halcyon bench` measured some of these batch times. `max_batch` is the number of rows in the largest
-        batch.
+        `replica` is the capacity computed from batch times; None without batch times. `is_measured` is true if `halcyon
+        bench` measured some of them. `max_batch` is the number of rows in the largest batch.
         """
         # Draining pods still answer.
         ready = sum(pod.phase in {"ready", "draining"} for pod in reading.pods)
@@ -190,7 +191,7 @@ class AnswerEvidence:
         return self._judged(at, samples, anchor, replica, limit_s, proven_s, reading)
 
     def replica(self) -> Replica | None:
-        """Return the capacity of a replica from its answers; None if batch times are used or no pod has been full."""
+        """Return a replica's capacity according to its answers; None if batch times are used or no pod was full."""
         if not self.is_in_force or self.rps is None:
             return None
         slots = max(round(self.at_once), 1)
@@ -200,8 +201,8 @@ class AnswerEvidence:
         """Return an assumed capacity for models without batch times until a pod has been full.
 
         Return None if no pod has answered a request. The assumed capacity is far above the rates of answers so far, so
-        it never causes additional replicas. Replicas are added once a pod is full, and `parts.answers_limit` keeps the
-        present replicas until then.
+        it never adds replicas. They are added once a pod is full; until then, `parts.answers_limit` keeps the present
+        replicas.
         """
         if not self.is_in_force or self.rps is not None or self.least_rps <= 0:
             return None
@@ -223,9 +224,9 @@ class AnswerEvidence:
         return text if self.rps is not None else f"{text}; no pod has been full yet, so replicas are kept"
 
     def _alone(self, at: float, ready: int, replica: Replica) -> tuple[int, float, float] | None:
-        """Return the value of the field `alone` after answers that agree with the batch times.
+        """Return the field `alone`, updated after answers that agree with the batch times.
 
-        If a pod has several instances, the value stays the same. The time of one batch does not show how many requests
+        It stays the same if a pod has several instances, because the time of one batch does not show how many requests
         the instances answer together.
         """
         alone = self.alone
@@ -339,7 +340,7 @@ class AnswerEvidence:
         full: bool,
         replica: Replica | None,
     ) -> tuple[Peaks, SharedLimit | None]:
-        """Return the answer rates of full pods, and the limit that pods share, updated with the newest of `samples`."""
+        """Return the answer rates of full pods and the limit that pods share, both updated with the newest sample."""
         if self.shared is not None and at - self.shared.at > _SHARED_S:
             return (), None
         if self.shared is None and samples[-1][WAITING] <= fits:
@@ -379,7 +380,7 @@ class AnswerEvidence:
         )
 
     def shifted(self, by_s: float) -> AnswerEvidence:
-        """Return the evidence with all of its times shifted by `by_s` seconds, after the clock was set."""
+        """Return the evidence with all times shifted by `by_s` seconds, for use after the clock was set."""
         shared = self.shared
         return replace(
             self,

@@ -1,6 +1,6 @@
-"""Source of the replica capacity that the planner uses, as data for the status, `explain` and metrics.
+"""Source of the replica capacity that the planner uses, as data for the status, `halcyon explain` and metrics.
 
-Out of scope: how the sources are measured (`capacity`, `answer_evidence`).
+Out of scope: how the capacity is measured (`capacity`, `answer_evidence`).
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from halcyon.scaling.planner.parts import sustained_rps
 from halcyon.scaling.planner.reading import Objectives
 
 SourceName = Literal["Bench", "WarmUp", "BatchStatistics", "TimeInPods", "Answers", "EngineMetrics", "Unknown"]
-"""Name of the source of a replica's capacity. `Bench`: a measurement by `halcyon bench --teach`, until traffic
+"""Name of the source of a replica's capacity. `Bench`: measured by `halcyon bench --teach`, used until traffic
 outweighs it. `WarmUp`: batch times in Triton's statistics before any request. `BatchStatistics`: batch times in
 Triton's statistics after requests. `TimeInPods`: requests in execution divided by their time in a pod, measured at the
-balancers. `Answers`: answers of full pods, counted at the balancers. `EngineMetrics`: like `Answers`, while the
-engine's own metrics show that it is full. `Unknown`: no source is usable."""
+balancers. `Answers`: requests answered by full pods, counted at the balancers. `EngineMetrics`: like `Answers`, while
+the engine's own metrics show that it is full. `Unknown`: no source is usable."""
 Contradiction = Literal["AnswersDisagree", "SharedLimit"]
 """Name of a contradiction between two sources of a replica's capacity. `AnswersDisagree`: Triton's batch times predict
-faster responses or more answers than were observed. `SharedLimit`: pods share a limit, so more pods don't answer more
-requests."""
+faster responses or more answers than were observed. `SharedLimit`: the pods share a limit, so additional pods don't
+answer more requests."""
 
 
 @immutable(frozen=True, slots=True)
 class CapacitySource:
-    """Capacity of a replica, and the source of this figure."""
+    """Capacity of a replica, and its source."""
 
     name: str
     """Name of the source of the capacity (`SourceName`)."""
@@ -40,8 +40,8 @@ class CapacitySource:
     contradiction: str | None = None
     """Kind of contradiction between the sources (`Contradiction`); None if there is none."""
     replica: Replica | None = None
-    """Capacity with which the planner calculates: batch times, batch size and instances of one replica. The value is
-    None if the capacity is unknown."""
+    """Capacity in the form that the planner uses: batch times, batch size and instances of one replica; None if
+    unknown."""
     line: ServiceLine | None = None
     """Service time of a batch as a function of its number of rows; None if it is unknown, or if the pods' answers
     contradict it."""

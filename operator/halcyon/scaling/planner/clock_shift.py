@@ -1,7 +1,7 @@
-"""Correction of the planner's memory after the system clock was set.
+"""Correction of the planner's memory after the system clock was changed.
 
-All stored times are shifted by the same amount as the clock. Otherwise the planner would take the change of the clock
-for a time without requests, or for a surge of requests.
+All stored times are shifted by the same amount as the clock. Otherwise the planner would mistake the change for a time
+without requests, or for a surge of requests.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
 
 
 def shifted(memory: PlannerMemory, by_s: float) -> PlannerMemory:
-    """Return the planner's memory with its times moved by `by_s` seconds.
+    """Return the planner's memory with its times shifted by `by_s` seconds.
 
-    The times of seasons and spikes are not moved, because their modules handle clock changes themselves.
+    The times of seasons and spikes stay the same, because their modules handle clock changes themselves.
     """
 
     def at(time: float | None) -> float | None:

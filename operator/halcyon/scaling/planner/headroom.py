@@ -7,18 +7,17 @@ from halcyon.scaling.planner.forecast.trend_damping import min_interval_s
 
 _SHARE = 0.99
 """Share of forecasts that the load must not exceed after the headroom has been added, as in a p99 objective. With 0.97,
-a daily load (scenario S5) has 0.10 and 0.19 % late requests at start times of 60 and 180 s. With 0.99, it has half as
-many late requests. In return, 0.3 % more GPU time is used on average over all scenarios, and 7 to 11 % more for the
-daily load."""
+0.10 and 0.19 % of the requests of a daily load (scenario S5) are late at start times of 60 and 180 s. With 0.99, half
+as many are late, but GPU time is 0.3 % higher on average over all scenarios, and 7 to 11 % higher for the daily
+load."""
 _STEP = 0.005
-"""Maximum change to the headroom after one forecast has been compared with the load."""
+"""Maximum change of the headroom after one comparison of a forecast with the load."""
 _INITIAL = 0.05
-"""Initial headroom. It is as high as after ten exceeded forecasts. It falls to 0 after 1,000 forecasts that are not
-exceeded. Twice this value costs 2 % more GPU time. docs/decisions/0022 shows where the initial headroom prevents late
-requests and where it doesn't."""
+"""Initial headroom. It equals the headroom after ten exceeded forecasts, and falls to 0 after 1,000 forecasts that are
+not exceeded. Twice this value costs 2 % more GPU time. docs/decisions/0022 shows for which loads the initial headroom
+prevents late requests."""
 _MAX_SHARE = 0.5
-"""Maximum headroom, as a share of the rate. With a higher maximum, capacity for the load's own peak would be kept
-twice."""
+"""Maximum headroom, as a share of the rate. A higher maximum would provide capacity for the load's own peaks twice."""
 _MAX_PERIOD_S = 900.0
 """Maximum time that a forecast looks ahead, in seconds. It is used if pods take longer than this to start."""
 
@@ -29,7 +28,7 @@ class Headroom:
 
     It is estimated by stochastic gradient descent. If the load exceeded the forecast with the headroom added, the
     headroom increases by `_STEP` x `_SHARE`; otherwise it decreases by `_STEP` x (1 - `_SHARE`). Every exceeded
-    forecast therefore has the same effect, however far it is exceeded.
+    forecast therefore has the same effect, no matter by how much it is exceeded.
 
     When the load exceeds a forecast, the other pending forecasts are dropped. They were made before the load rose, and
     the same rise would otherwise be counted four times.
@@ -37,11 +36,11 @@ class Headroom:
 
     value: float = _INITIAL
     due: tuple[tuple[float, float], ...] = ()
-    """Forecasts that will be compared with the load, ascending by time: (time, forecast rate in requests per
+    """Forecasts that are still to be compared with the load, ascending by time: (time, forecast rate in requests per
     second)."""
 
     def is_due(self, now: float, lead_s: float) -> bool:
-        """Return whether `with_forecast` has something to do now: compare a stored forecast, or store a new one."""
+        """Return whether `with_forecast` must be called now, to compare a stored forecast or to store a new one."""
         return not self.due or self.due[0][0] <= now or self._is_new(now, lead_s)
 
     def _is_new(self, now: float, lead_s: float) -> bool:
@@ -51,8 +50,8 @@ class Headroom:
     def with_forecast(self, now: float, rate: float, foreseen: float, lead_s: float) -> Headroom:
         """Return the headroom after comparing due forecasts with `rate` and storing the new forecast `foreseen`.
 
-        `rate` is the present arrival rate, and `foreseen` is the rate forecast for now + lead_s. Both are in requests
-        per second.
+        `rate` is the present arrival rate, and `foreseen` the rate forecast for now + lead_s, both in requests per
+        second.
         """
         value, due = self.value, self.due
         first = 0

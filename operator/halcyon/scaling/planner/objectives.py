@@ -22,22 +22,22 @@ START_S = 60.0
 
 
 class Serving(NamedTuple):
-    """Batch size and instances of the serving pods. During a rollout, and after a rollback, the spec has others."""
+    """Batch size and instances of the serving pods. During a rollout and after a rollback, the spec may differ."""
 
     max_batch: int | None
-    """Rows in the largest batch; None if no spec sets it."""
+    """Rows in the largest batch; None if the spec doesn't set it."""
     instances: int
     """Number of instances in one pod."""
 
     @classmethod
     def of(cls, spec: Spec) -> Serving:
-        """Return the batch size and the instances of the pods of a spec."""
+        """Return the batch size and the instances of pods with this spec."""
         max_batch = spec.batching.max_batch_size if spec.batching else None
         return cls(max_batch, (spec.runtime.instances_per_gpu or 1) * max(spec.runtime.gpus, 1))
 
 
 class NoScalingError(ValueError):
-    """The spec has no field `scaling`, so the replicas are set by the user alone."""
+    """Error raised if the spec has no field `scaling`, so that only the user sets the replicas."""
 
 
 def objectives(
@@ -56,10 +56,10 @@ def objectives(
 ) -> Objectives:
     """Return the limits and objectives that apply to a model.
 
-    There is no default for a target that the user leaves out. The replicas then follow from the arrival rate, with the
-    latency objective or the utilisation target. This also applies to GPU utilisation, which has a default in the policy
-    Rules. Batches of one request can keep a GPU busy at a fraction of its capacity, so this default alone would require
-    too many replicas. GPU utilisation can still prevent a scale-down.
+    A target that the user leaves out has no default, and the replicas follow from the arrival rate, with the latency
+    objective or the utilisation target. This also applies to GPU utilisation, which has a default in the policy Rules.
+    Batches of one request can keep a GPU busy at a fraction of its capacity, so such a default would require too many
+    replicas. GPU utilisation can still prevent a scale-down.
 
     Args:
         spec: must have `scaling`.
@@ -68,9 +68,9 @@ def objectives(
         idle_after_s: if `low` is 0, seconds without a request before the model scales to zero; instead of idleTimeout.
         start_s: start time of a pod in seconds, used until one has been measured.
         serving: batch size and instances of the serving pods, instead of the spec's.
-        largest_seen: rows in the largest batch that pods have executed (`largest`). It is used if the spec doesn't
-            limit the batch size. If it is below the model's own limit, more replicas than needed are planned until load
-            fills the batches. If it were above this limit, too few replicas would be planned.
+        largest_seen: rows in the largest batch that pods have executed (`largest`), used if the spec doesn't limit the
+            batch size. While it is below the model's own limit, more replicas than needed are planned, until load fills
+            the batches. A value above this limit would plan too few replicas.
         windows: schedules whose time window is open now (see `windows`).
         batch_prior: seconds that a batch takes, by its number of rows, from the warm-up.
         measured_batches: seconds that a batch takes, by its number of rows, as `halcyon bench` measured it.

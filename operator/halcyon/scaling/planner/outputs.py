@@ -25,15 +25,15 @@ PartName = Literal[
 ]
 LimitName = Literal["min", "max", "hold", "veto", "answers", "shared", "unknown", "learning", "idle"]
 """Name of a limit of a plan. `min` and `max`: minReplicas and maxReplicas, or those of an active schedule. `hold`: more
-replicas were needed a while ago. `veto`: the GPUs are too busy for fewer replicas. `answers`: fewer replicas have never
-answered as many requests. `shared`: the pods share a limit, so more pods would not answer more. `unknown`: the reading
-is implausible. `learning`: too little is known yet. `idle`: there are no requests, so the model can be scaled to
-zero."""
+replicas were needed recently. `veto`: the GPUs are too busy for fewer replicas. `answers`: fewer replicas have never
+answered this many requests. `shared`: the pods share a limit, so more pods would not answer more. `unknown`: the
+reading is implausible. `learning`: too little is known so far. `idle`: there are no requests, so the model can be
+scaled to zero."""
 
 
 @immutable(frozen=True, slots=True)
 class PlanPart:
-    """Part of a plan: the replicas needed for one reason, such as the arrival rate or the backlog, and that reason."""
+    """Part of a plan: the replicas needed for one cause, such as the arrival rate or the backlog, and the reason."""
 
     name: PartName
     replicas: int
@@ -49,7 +49,7 @@ class PlanPart:
 
 @immutable(frozen=True, slots=True)
 class PlanLimit:
-    """Limit that changed the number of replicas after the parts of the plan were computed, or kept it from changing."""
+    """Limit that changed the number of replicas after the parts of the plan were computed, or prevented a change."""
 
     name: LimitName
     replicas: int
@@ -64,7 +64,7 @@ class PlanLimit:
 
 @immutable(frozen=True, slots=True)
 class Sentence:
-    """Values from which the sentence about a plan is formatted. This is done only when the sentence is read."""
+    """Values from which the sentence about a plan is formatted, which is done only when the sentence is read."""
 
     count: int
     parts: tuple[PlanPart, ...]
@@ -82,14 +82,14 @@ class Sentence:
 
 @immutable(frozen=True, slots=True)
 class PlannerMemory:
-    """Memory of the planner: the state that is kept from one decision to the next."""
+    """State of the planner that is kept from one decision to the next."""
 
     arrivals: ArrivalRate = field(default_factory=ArrivalRate)
     capacity: Capacity = field(default_factory=Capacity)
     hold: ScaleDownHold = field(default_factory=ScaleDownHold)
-    """Recent numbers of replicas that the load needed, and the time for which the planner keeps them."""
+    """Recent replicas needed for the load, and how long the planner keeps them."""
     drain: ScaleDownHold = field(default_factory=lambda: ScaleDownHold(patience_s=0.0, min_s=0.0))
-    """Recent numbers of replicas that the backlog needed, and the time for which the planner keeps them."""
+    """Recent replicas needed for the backlog, and how long the planner keeps them."""
     headroom: Headroom = field(default_factory=Headroom)
     damping: TrendDamping = field(default_factory=TrendDamping)
     zero: IdleTimeout = field(default_factory=IdleTimeout)
@@ -149,7 +149,7 @@ class Plan:
     memory: PlannerMemory
 
     def sentence(self) -> Sentence:
-        """Return the values from which the plan's sentence is formatted, without a reference to the memory."""
+        """Return the values for the plan's sentence, without a reference to the memory."""
         return Sentence(self.count, self.parts, self.winner, self.limits)
 
     def describe(self) -> str:

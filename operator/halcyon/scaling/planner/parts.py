@@ -1,4 +1,4 @@
-"""Parts of the plan: the replicas needed for the rate, trend, seasons, spikes, user targets, backlog and busy GPUs.
+"""Parts of the plan: the replicas needed for the rate, trend, seasons, spikes, user targets and backlog.
 
 Each part is computed by a pure function from one `Situation`. Out of scope: how long replicas are kept after they were
 last needed, and the limits (`plan`).
@@ -23,24 +23,24 @@ from halcyon.scaling.planner.outputs import PlanLimit, PlannerMemory, PlanPart
 from halcyon.scaling.planner.reading import Objectives, PodReading, Reading
 
 _OVERDUE = 0.25
-"""Expected time until a pod is ready if it has already taken longer than the usual start time. The value is a share of
-the start time."""
+"""Expected time until a pod is ready if it has already taken longer than the usual start time, as a share of the start
+time."""
 _FULL = 0.95
 """Minimum GPU utilisation (0 to 1) at which a GPU counts as full."""
 _HALF_BUSY = 0.5
-"""GPU utilisation (0 to 1), computed for batches of one row, above which a full GPU is expected and is no evidence of
-overload."""
+"""GPU utilisation (0 to 1), computed for batches of one row, above which a full GPU is to be expected and doesn't
+indicate overload."""
 _BAND_SIGMAS = 3.0
-"""Distance between the load at which replicas are added and the load at which they are removed. It is in standard
-errors of a minute's arrival rate and of its dispersion. With 2 for the rate, scaling reversed its direction about four
-times as often under constant loads (0.3 times an hour, with noise and without). In return, 3 % GPU time was saved for
-constant loads, and 0.2 % in the table of scenarios."""
+"""Distance between the load at which replicas are added and the load at which they are removed, in standard errors of a
+minute's arrival rate and of its dispersion. With 2 for the rate, scaling changed direction about four times as often
+under constant loads (0.3 times an hour, with and without noise), but saved 3 % GPU time for constant loads and 0.2 % in
+the table of scenarios."""
 _SURE_S = 30.0
-"""Seconds after which surplus replicas are released, counted from the time when a limit that pods share was found.
-Surplus replicas are those that don't raise the rate of answers."""
+"""Seconds after the detection of a limit that pods share, after which surplus replicas are released. Surplus replicas
+don't raise the rate of answers."""
 _AHEAD_S = 5.0
-"""Seconds by which pods for a recurring load are requested earlier than one start time ahead. They cover the time that
-a decision takes, and a slow start."""
+"""Seconds by which pods for a recurring load are requested earlier than one start time ahead. They allow for the time
+that a decision takes and for a slow start."""
 
 
 @immutable(frozen=True, slots=True)
@@ -56,22 +56,22 @@ class Situation:
     rate: float
     """Present arrival rate in requests per second."""
     rising: float | None
-    """Arrival rate that is expected when a pod that is created now becomes ready, in requests per second. This is the
-    rate if the load keeps rising. The value is None if the load does not rise."""
+    """Arrival rate expected when a pod created now becomes ready if the load keeps rising, in requests per second; None
+    if the load does not rise."""
     headroom: Headroom
-    """Learnt share by which a rate is increased, because the load has exceeded its forecasts in the past."""
+    """Learnt share by which a rate is increased, because the load has exceeded forecasts in the past."""
     start_s: float
     max_replicas: int
     """Maximum number of replicas that a part can require."""
     ready: int
     """Number of ready pods."""
     sure: float = 1.0
-    """Share of the measured arrival rate for which replicas may be added, above 0 and up to 1. It is below 1 only in
-    the first minute, while the rate is uncertain."""
+    """Share of the measured arrival rate for which replicas may be added, above 0 and up to 1. It is below 1 only while
+    the rate is uncertain, in the first minute."""
 
     @property
     def later(self) -> float:
-        """Return the arrival rate expected when a pod that is created now becomes ready, in requests per second."""
+        """Return the arrival rate expected when a pod created now becomes ready, in requests per second."""
         return max(self.rate * self.sure, self.rising or 0.0)
 
     def size(self, rate: float) -> int:
@@ -88,8 +88,8 @@ class Situation:
 def rate_now(now: float, memory: PlannerMemory) -> float | None:
     """Return the present arrival rate, in requests per second; None if it isn't known yet.
 
-    After a spike, the mean of the last minute stays too high for a minute. If the spike was one of a recurring series,
-    the mean since its end is therefore used if it is lower.
+    After a spike, the mean of the last minute stays too high for a minute. So after a recurring spike, the mean since
+    its end is used if it is lower.
     """
     rate = memory.arrivals.rate()
     quiet_s = since_end(memory.spikes, now)
@@ -99,8 +99,8 @@ def rate_now(now: float, memory: PlannerMemory) -> float | None:
 def replicas_for_rate(rate: float, objectives: Objectives, replica: Replica, *, dispersion: float, most: int) -> int:
     """Return the replicas that serve `rate` requests per second; 0 if the rate is 0, and at most `most`.
 
-    They meet the latency objective, or without one the utilisation target. `dispersion` is the variance over the mean
-    of the number of arrivals.
+    They meet the latency objective or, without one, the utilisation target. `dispersion` is the variance of the number
+    of arrivals divided by its mean.
     """
     if rate <= 0:
         return 0
@@ -112,8 +112,7 @@ def replicas_for_rate(rate: float, objectives: Objectives, replica: Replica, *, 
 def _decides(objectives: Objectives, replica: Replica) -> bool:
     """Return whether the latency objective determines the replicas.
 
-    The result is false if a single request takes longer than the objective, because then no number of replicas meets
-    it.
+    It doesn't if a single request takes longer than the objective, because then no number of replicas meets it.
     """
     latency_s = objectives.latency_s
     return latency_s is not None and (replica.residual > 0 or replica.slack_s(latency_s) > 0)
@@ -122,7 +121,7 @@ def _decides(objectives: Objectives, replica: Replica) -> bool:
 def sustained_rps(objectives: Objectives, replica: Replica, *, dispersion: float = 1.0, replicas: int = 1) -> float:
     """Return the requests per second that each of `replicas` serves within the latency objective.
 
-    Without an objective that can be met, return the rate at the utilisation target.
+    Without an objective, or if it can't be met, return the rate at the utilisation target.
     """
     if objectives.latency_s is not None and replicas and _decides(objectives, replica):
         return rate_within(replicas, replica, objectives.latency_s, dispersion=dispersion) / replicas
@@ -131,7 +130,7 @@ def sustained_rps(objectives: Objectives, replica: Replica, *, dispersion: float
 
 @immutable(frozen=True, slots=True)
 class _RateReason:
-    """Reason for the replicas that the arrival rate needs. The text is formatted only when it is read."""
+    """Reason for the replicas that the arrival rate needs, formatted only when it is read."""
 
     need: int
     rate: float
@@ -144,7 +143,7 @@ class _RateReason:
     def __str__(self) -> str:
         """Return the reason as a sentence.
 
-        The rate that each replica can serve is computed only here, because decisions don't need it.
+        The rate that each replica can serve is computed only here, because decisions don't use it.
         """
         need = self.need
         each = sustained_rps(self.objectives, self.replica, dispersion=self.dispersion, replicas=need)
@@ -188,17 +187,16 @@ def load_parts(at: Situation) -> tuple[PlanPart, ...]:
 def _floor(at: Situation) -> int:
     """Return the replicas to keep while the value for a target is missing.
 
-    These are the replicas that the last decision kept for the load.
-
-    The present replicas are used only if the number for the load has been forgotten, because they include those for
-    batch inference. With each decision, the replicas for batch inference would be added again.
+    These are the replicas that the last decision kept for the load. The present replicas are used only if that number
+    has been forgotten, because they include the replicas for batch inference, which would then be added again with each
+    decision.
     """
     hold = at.memory.hold
     return at.reading.replicas if hold.held is None or hold.is_forgotten else hold.held
 
 
 def _metric_part(at: Situation, target: float) -> PlanPart:
-    """Return the part of the plan for the site's query.
+    """Return the part of the plan for the result of the site's query.
 
     If the query has no result, the part requires the replicas of the last decision.
     """
@@ -214,11 +212,10 @@ def _metric_part(at: Situation, target: float) -> PlanPart:
 
 
 def replicas_for_depth(rate: float, depth: float, replica: Replica, *, dispersion: float, least: int, most: int) -> int:
-    """Return the fewest replicas that have at most `depth` queued requests each in steady state.
+    """Return the fewest replicas, from `least` to `most`, with at most `depth` queued requests each in steady state.
 
-    The result is from `least` to `most`, and the rate must be above 0. Little's law (queued requests = rate x waiting
-    time) converts the depth to a waiting time. The waiting time is added to the time of two full batches, and the sum
-    is used as a latency objective.
+    The rate must be above 0. Little's law (queued requests = rate x waiting time) converts the depth to a waiting time.
+    This time plus the time of two full batches is used as the latency objective.
     """
     batches_s = 2 * replica.batch_s
     count = least
@@ -231,9 +228,7 @@ def replicas_for_depth(rate: float, depth: float, replica: Replica, *, dispersio
 
 
 def recurring_parts(at: Situation) -> tuple[PlanPart, ...]:
-    """Return the parts of the plan for recurring load.
-
-    The load is a spike that is due, or the usual load at this time of day or week.
+    """Return the parts of the plan for recurring load: a spike that is due, or the usual load at this time.
 
     These parts can raise the number of replicas but never lower it.
     """
@@ -252,7 +247,7 @@ def recurring_parts(at: Situation) -> tuple[PlanPart, ...]:
 def certain_need(at: Situation, parts: Sequence[PlanPart]) -> int:
     """Return the replicas that these parts of the plan need, reduced while the arrival rate is uncertain.
 
-    In the first minute, replicas are added only for a share of the arrival rate (`Situation.sure`).
+    In the first minute, replicas are added only for the share `Situation.sure` of the arrival rate.
     """
     need, held = max([part.replicas for part in parts]), at.memory.hold.held
     if at.sure >= 1 or held is None or need <= held:
@@ -262,12 +257,12 @@ def certain_need(at: Situation, parts: Sequence[PlanPart]) -> int:
 
 
 def need_beyond_noise(at: Situation, need: int) -> int:
-    """Return the replicas needed, allowing for a rate or a dispersion that is underestimated by chance.
+    """Return the replicas needed, allowing for chance underestimates of the rate and its dispersion.
 
-    The result is at least `need`, but more than `need` only up to the present number of replicas. The rate and its
-    dispersion are raised by `_BAND_SIGMAS` standard errors, and the replicas for these values are kept. Scale-down thus
-    begins only at a load at which noise alone would not cause a scale-up. Without this band, a load at the border
-    between two numbers of replicas would cause scaling in both directions forever.
+    Existing replicas are kept if they would be needed for a rate and a dispersion that are `_BAND_SIGMAS` standard
+    errors higher. The result is thus above `need` only up to the present replicas. A scale-down begins only at a load
+    at which noise alone would not cause a scale-up. Otherwise a load at the border between two numbers of replicas
+    would cause scaling in both directions forever.
     """
     held = at.memory.hold.held
     if held is None or need >= held:
@@ -284,8 +279,8 @@ def need_beyond_noise(at: Situation, need: int) -> int:
 def backlog(at: Situation, held: int) -> PlanPart | None:
     """Return the part of the plan for the backlog; None if no request waits long and the ready pods keep up.
 
-    `held` is the number of replicas kept for the load. Further replicas serve only the backlog. These further replicas
-    are needed until the replicas kept for the load can clear the rest of the backlog in time.
+    `held` is the number of replicas kept for the load. Additional replicas serve only the backlog, until the replicas
+    kept for the load can clear the rest of it in time.
     """
     objectives, replica, pods = at.objectives, at.replica, at.reading.pods
     staying = min(at.ready, held)
@@ -339,7 +334,7 @@ def gpu_veto(at: Situation, count: int) -> PlanLimit | None:
     """Return a limit that prevents scaling down to `count` if GPUs are busier than expected; None if they are not.
 
     If GPUs are full although the batch times predict otherwise, the batch times are wrong or another process uses the
-    GPUs. A busy GPU alone proves nothing. With batches of one request, 20 % of the peak rate can keep it busy all the
+    GPUs. A busy GPU alone proves nothing: with batches of one request, 20 % of the peak rate can keep it busy all the
     time.
     """
     gpu, ready = at.reading.gpu, at.ready
@@ -356,8 +351,8 @@ def gpu_veto(at: Situation, count: int) -> PlanLimit | None:
 def answers_limit(at: Situation, count: int) -> PlanLimit | None:
     """Return a limit that prevents scaling down to `count` if the pods' answers contradict the batch times.
 
-    Return None if they don't. Until a pod has been full, it is only known that its capacity is at least the highest
-    rate at which it has answered.
+    Return None if they don't. Until a pod has been full, only a lower bound of its capacity is known: the highest rate
+    at which it has answered.
     """
     evidence = at.memory.evidence
     if not evidence.is_in_force or evidence.rps is not None or evidence.least_rps <= 0:
@@ -370,8 +365,8 @@ def answers_limit(at: Situation, count: int) -> PlanLimit | None:
 def shared_limit(at: Situation, count: int) -> PlanLimit | None:
     """Return a limit below `count` if the pods share a limit, so that more pods don't answer more; None otherwise.
 
-    Once a shared limit is known, no replicas are added. Surplus replicas are released only after `_SURE_S` seconds.
-    Until then, new pods may still prove that more pods answer more requests.
+    Once a shared limit is known, no replicas are added. Surplus replicas are released only after `_SURE_S` seconds,
+    because new pods may still prove that more pods answer more requests.
     """
     shared = at.memory.evidence.shared
     if shared is None:

@@ -1,11 +1,12 @@
-"""The function `plan`: decides how many replicas one model should have, from its limits, a reading and the memory.
+"""The function `plan`, which decides how many replicas one model should have from its limits, a reading and the memory.
 
 It has no side effects and takes tens of microseconds. Its steps:
 
     1. replicas needed for the load: the highest of the rate, the trend, the seasons, the spikes and the user's targets
-    2. hold: the replicas are kept for at least as long as a pod takes to start
+    2. hold: unneeded replicas are kept for at least as long as a pod takes to start
     3. replicas needed for the backlog, if that is more
-    4. limits on a scale-down by unexpectedly full GPUs or by the pods' answers, and a limit that the pods share
+    4. limits on a scale-down if GPUs are unexpectedly full or the pods' answers require it, and the limit that pods
+       share
     5. minReplicas, maxReplicas and schedules
 
 The decision contains the result of each step as data. The sentence in the status and the tables of `explain` are
@@ -47,11 +48,11 @@ from halcyon.scaling.planner.scale_to_zero import extended_idle_reason, idle_rea
 _JUDGING_WINDOW_S = 30.0
 """Length of the window, in seconds, whose mean arrival rate is compared with the earlier forecast for this window."""
 _BLOCK_LIMITS_S = (1.0, 10.0)
-"""Minimum and maximum length, in seconds, of the blocks of time in which the dispersion of arrivals is measured. Within
-these limits, the length is the latency objective."""
+"""Minimum and maximum length, in seconds, of the blocks of time in which the dispersion of arrivals is measured.
+Between them, the length is the latency objective."""
 _REFUTED = 1.2
-"""Ratio of a replica's learnt capacity to the one that `halcyon bench` measured. If it is higher, the measurement counts
-as wrong, and the replicas that were added because of it are released."""
+"""Ratio of a replica's learnt capacity to the capacity that `halcyon bench` measured, above which the measurement
+counts as wrong and the replicas added because of it are released."""
 _BUSY_INTERVAL_S, _CALM_INTERVAL_S = 1.0, 2.0
 """Seconds until the next decision. The first value applies while pods start, requests are queued, or the replicas
 change. Otherwise the second value applies."""
@@ -130,10 +131,10 @@ def plan(now: float, objectives: Objectives, reading: Reading, memory: PlannerMe
 def _forecast_rise(
     now: float, memory: PlannerMemory, rate: float, start_s: float
 ) -> tuple[float | None, Headroom, TrendDamping]:
-    """Return the rate that is expected one start time from now, the updated headroom and the updated trend damping.
+    """Return the rate expected one start time from now, the updated headroom and the updated trend damping.
 
-    The start time is that of a pod. The rate is None unless the load rises. Earlier forecasts for the present time are
-    compared with the actual rate. The returned headroom and damping include this comparison.
+    The start time is that of a pod. The rate is None unless the load rises. The headroom and the damping are updated by
+    comparing earlier forecasts for the present time with the actual rate.
     """
     arrivals, lead_s = memory.arrivals, start_s + _CALM_INTERVAL_S
     rising = None if under_way(memory.spikes) else arrivals.rising(lead_s)
@@ -208,7 +209,7 @@ def _hold_for_load(
 ) -> tuple[int, PlanPart, ScaleDownHold, tuple[PlanLimit, ...]]:
     """Return the number of replicas to keep for the load, and the data that explains it.
 
-    The result is (number of replicas, part of the plan that decided, updated hold, limits that were applied).
+    The result is (number of replicas, part of the plan that decided, updated hold, applied limits).
     """
     winner = parts[0]
     for part in (*parts[1:], *recurring):
@@ -255,7 +256,7 @@ def _hold_for_backlog(at: Situation, part: PlanPart | None) -> tuple[int, ScaleD
 
 
 def _keep(now: float, count: int, current: int, memory: PlannerMemory, *, why: str, limit: LimitName) -> Plan:
-    """Return a plan that sets `count` replicas for one reason, because the replicas for the load were not computed."""
+    """Return a plan that sets `count` replicas for the reason `why`, without computing the replicas for the load."""
     return Plan(count, current, (), None, (PlanLimit(limit, count, why),), now + _BUSY_INTERVAL_S, memory)
 
 
@@ -272,14 +273,14 @@ def bounds(objectives: Objectives) -> tuple[int, int]:
 
 
 def _within(count: int, low: int, high: int) -> int:
-    """Return the number from `low` to `high` that is nearest to `count`. `low` must not exceed `high`."""
+    """Return `count` limited to the range from `low` to `high`. `low` must not exceed `high`."""
     return low if count < low else min(count, high)
 
 
 def replica_of(objectives: Objectives, line: ServiceLine, rows: float) -> Replica:
-    """Return the capacity of one replica if each request has `rows` rows on average.
+    """Return the capacity of one replica if a request has `rows` rows on average.
 
-    Batch times and the largest batch are measured in rows. Both are converted to requests.
+    Batch times and the largest batch, which are measured in rows, are converted to requests.
     """
     if rows == 1.0 or not 0 < rows < math.inf:
         return Replica(line, objectives.max_batch, objectives.instances)
@@ -300,7 +301,7 @@ def _learn_capacity(objectives: Objectives, reading: Reading, capacity: Capacity
 
 
 def _is_refuted(objectives: Objectives, before: PlannerMemory, capacity: Capacity, evidence: AnswerEvidence) -> bool:
-    """Return whether traffic has just shown that a replica's capacity is far above the result of `halcyon bench`."""
+    """Return whether this reading shows that a replica's capacity is far above the result of `halcyon bench`."""
     line = None if before.capacity is capacity else capacity.line
     if line is not None and before.capacity.measured_weight > 0 >= capacity.measured_weight:
         largest, seconds = max(before.capacity.measured)
@@ -352,10 +353,10 @@ def _update_memory(  # noqa: PLR0917  # one call, and each by its type
 
 
 def _postpone_idleness(now: float, reading: Reading, arrivals: ArrivalRate) -> ArrivalRate:
-    """Return the arrivals, with the last request at the reading's time if requests are in progress or queued.
+    """Return the arrivals with the last request set to the reading's time if any are in progress or queued.
 
-    A model with such requests doesn't count as idle. The function is called even if the reading is implausible, because
-    during one long request no signal changes.
+    A model with such requests is not idle. The function is called even if the reading is implausible, because no signal
+    changes during one long request.
     """
     at = min(reading.at or now, now)
     is_busy = (reading.inflight or 0.0) > 0 and at > (arrivals.last_at or -math.inf)

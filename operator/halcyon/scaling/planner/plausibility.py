@@ -10,18 +10,16 @@ from halcyon.scaling.planner.reading import Reading
 MAX_AGE_S = 10.0
 """Maximum age of the newest sample in seconds. Agents report at least every 5 s."""
 _MAX_FACTOR = 1000.0
-"""Load above which a reading is implausible. The limit is a multiple of the requests that the maximum replicas can
-serve in a minute. For arrivals, the time since the signals last changed is used instead if it is longer than a
-minute. A higher load is considered a measurement fault."""
+"""Load above which a reading is considered a measurement fault, as a multiple of the requests that the maximum replicas
+can serve in a minute. For arrivals, the time since the signals last changed replaces the minute if it is longer."""
 _MAX_EXPECTED_ARRIVALS = 10.0
-"""Number of requests that must be expected before signals that haven't changed count as stuck. The expected number is
-the known rate multiplied by the time without a change. If this many requests are expected, the probability that none
-arrives is e^-10."""
+"""Number of requests that must be expected (known rate x time without a change) before unchanged signals count as
+stuck. If this many requests are expected, the probability that none arrives is e^-10."""
 
 
 @immutable(frozen=True, slots=True)
 class StuckCounter:
-    """Last values of the signals, and the time since which they are unchanged. They show whether a counter is stuck."""
+    """Last values of the signals, and the time since which they are unchanged. They reveal a stuck counter."""
 
     since: float = 0.0
     arrived: float | None = None
@@ -33,7 +31,7 @@ class StuckCounter:
         return reading.arrived == self.arrived and reading.waiting == self.waiting and reading.inflight == self.inflight
 
     def with_reading(self, reading: Reading) -> StuckCounter:
-        """Return the stored values updated with a reading. If no signal has changed, the same object is returned."""
+        """Return the stored values updated with a reading, or the same object if no signal has changed."""
         if reading.at is None or self.matches(reading):
             return self
         return StuckCounter(reading.at, reading.arrived, reading.waiting, reading.inflight)
@@ -61,7 +59,7 @@ def implausibility(
         return f"`waiting` is {waiting:.3g}, which is implausible (limit {limit:.3g})"
     span = reading.at - still.since
     grown = (reading.arrived or 0.0) - (still.arrived if still.arrived is not None else reading.arrived or 0.0)
-    # After a silence of minutes, the growth is that of minutes. It is compared with the time, or it would never be plausible.
+    # After minutes without a change, the growth covers minutes, so the limit is multiplied by this time.
     limit *= max(span / 60, 1.0)
     if grown > limit:
         return f"`arrived` grew by {grown:.3g} within {span:.0f} s, which is implausible (limit {limit:.3g})"

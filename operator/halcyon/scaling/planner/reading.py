@@ -1,7 +1,7 @@
 """Input of the planner: the limits and objectives of a model, and one reading of its signals.
 
-Times are seconds since the epoch, because seasons and schedules depend on the time of day. Counters only increase,
-except that they restart at 0 with the process that counts. None means unknown, never zero.
+Times are seconds since the epoch, because seasons and schedules depend on the time of day. Counters only increase, but
+restart at 0 with the process that counts. None means unknown, never zero.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Literal
 from halcyon.scaling.frozen import immutable
 
 PodPhase = Literal["unschedulable", "starting", "ready", "draining", "broken"]
-"""Phase of a pod. `unschedulable`: no node can take the pod, so it is not about to become ready. `starting`: created,
-and not yet ready. `ready`: accepts requests. `draining`: terminating. `broken`: ready according to Kubernetes, but its
-backend fails. A broken pod counts as a pod but not as capacity."""
+"""Phase of a pod. `unschedulable`: fits on no node, so it won't become ready soon. `starting`: created, but not yet
+ready. `ready`: accepts requests. `draining`: terminating. `broken`: ready according to Kubernetes, but its backend
+fails. It counts as a pod but not as capacity."""
 
 
 @immutable(frozen=True, slots=True)
@@ -47,15 +47,16 @@ class Reading:
     gpu: float | None = None
     """GPU utilisation in percent, summed over ready pods."""
     batches: Mapping[int, tuple[int, float]] | None = None
-    """Counters of batches by their number of rows: (batches executed, total seconds of computing). They are the sums of
+    """Counters by number of rows in a batch: (batches executed, total seconds of execution). They are the sums of
     Triton's `batch_stats` over all pods of the revision."""
     revision: str = ""
-    """Revision of the pods that `batches` describe; empty if unknown. A new revision restarts the learning of capacity."""
+    """Revision of the pods whose batches are in `batches`; empty if unknown. A new revision restarts the learning of
+    capacity."""
     rows_per_request: float = 1.0
     """Mean number of rows per request."""
     pods: tuple[PodReading, ...] = ()
     rejected: float | None = None
-    """Counter of the requests that the balancers rejected. The counter `arrived` includes them. If it is unknown, the
+    """Counter of the requests that the balancers rejected, which `arrived` includes; None if unknown, in which case the
     queue is assumed to be unlimited."""
     concurrency: float | None = None
     """Mean of `inflight`, the number of requests in the system, over the last seconds; None if unknown."""
@@ -64,8 +65,8 @@ class Reading:
     queued: float | None = None
     """Number of requests queued in the balancers alone; None if unknown."""
     engine_used: float | None = None
-    """Used share of the capacity that a pod's engine has for requests, from 0 to 1. The value is the lowest share of
-    any ready pod. It is None unless every ready pod reports its share."""
+    """Used share, from 0 to 1, of the engine's request capacity in the least used ready pod; None unless every ready
+    pod reports its share."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,8 @@ class Objectives:
     instances: int = 1
     """Number of instances of the model in one replica."""
     latency_s: float | None = None
-    """Maximum seconds from arrival to response. At most the share `LATE_SHARE` of the requests may take longer. If
-    None, `utilization` determines the replicas."""
+    """Maximum seconds from arrival to response, which a share `LATE_SHARE` of the requests may exceed. If None,
+    `utilization` determines the replicas."""
     utilization: float = 0.8
     """Share of a replica's peak rate (0 to 1) that the planner uses if there is no latency objective."""
     concurrency: float | None = None
@@ -103,15 +104,15 @@ class Objectives:
     drain_s: float = 10.0
     """Seconds within which a backlog should be cleared, counted from the time when the pods added for it are ready."""
     queue_limit: int | None = None
-    """Maximum queued requests, summed over all balancers. Requests beyond it are rejected, so they can't become
+    """Maximum queued requests, summed over all balancers. Balancers reject further requests, so they can't become
     backlog."""
     idle_after_s: float | None = None
-    """Seconds without a request before the model scales to zero, if `low` is 0; None if it never does."""
+    """Seconds without a request after which the model scales to zero, if `low` is 0; None if it never does."""
     start_s: float = 60.0
     """Start time of a pod in seconds, used until one has been measured."""
     startup_timeout_s: float = 600.0
-    """Maximum seconds from the creation of a pod until it is ready. Within this time, a model whose first pods are
-    starting doesn't count as idle."""
+    """Maximum seconds from the creation of a pod until it is ready. A model whose first pods have been starting for
+    less than this doesn't count as idle."""
     windows: tuple[OpenWindow, ...] = field(default=())
     """Schedules whose time window is open now."""
     batch_prior: Mapping[int, float] | None = None
@@ -120,6 +121,5 @@ class Objectives:
     """Seconds that a batch takes, by its number of rows, as `halcyon bench` measured it; None if there is no
     measurement."""
     measured_answers: tuple[float, float] | None = None
-    """Capacity of a pod as `halcyon bench` measured it: (requests that a pod executes at once, seconds that each
-    takes). It is used for a model whose batch times don't show its capacity. The value is None if there is no
-    measurement."""
+    """Capacity of a pod as `halcyon bench` measured it, for a model whose batch times don't show its capacity:
+    (requests that a pod executes at once, seconds that each takes); None if there is no measurement."""

@@ -3,18 +3,18 @@
 The rule is that of the ski-rental problem. Keeping an unused pod costs GPU time, and so does releasing it and starting
 another one. If an unused pod is kept for as long as a start takes, the cost is at most twice that of perfect foresight.
 
-The time for which a pod is kept is called the hold, and adapts to the load. If the load rises again soon after a
-release (within `REGRET` times the hold), the release was a mistake, and the hold doubles. If nothing changes for that
-time, the hold halves.
+The time for which a pod is kept is called the hold, and adapts to the load. If the load rises again within `REGRET`
+times the hold after a release, the release was a mistake, and the hold doubles. If nothing changes for that long, the
+hold halves.
 
 The hold limits how often the replicas change. In one hour, at most 15 releases are followed by a rise, so the replicas
-needed for the load reverse direction at most 30 times. At most nine of these releases are mistakes. A search over all
-sequences of releases, mistaken or not, gave these numbers.
+needed for the load reverse direction at most 30 times. At most nine of these releases are mistakes. These numbers come
+from a search over all sequences of releases, mistaken or not.
 
 Until a hold is learnt, it depends on how bursty the arrivals are. Arrivals with dispersion I contain 1/I of the
 information of the same number of Poisson arrivals. So I minutes of such a load are as much evidence as one minute of a
-Poisson load. If the time of the next rise is known, the hold is only as long as a pod start. A pod is then kept if the
-next rise comes sooner than a new pod could be ready.
+Poisson load. If the time of the next rise is known, the hold is only as long as a pod start: a pod is then kept if the
+rise comes before a new pod could be ready.
 """
 
 from __future__ import annotations
@@ -30,26 +30,23 @@ MAX_FIRST_HOLD_S = 180.0
 """Maximum time, in seconds, for which replicas are kept before the hold for this load has been learnt. After this time,
 most bursty loads have shown how long their gaps are."""
 MAX_HOLD_S = 1800.0
-"""Maximum learnt time, in seconds, for which replicas are kept after they were last needed. It may be longer if a pod
-start takes longer."""
+"""Maximum learnt time, in seconds, for which replicas are kept after they were last needed. If a pod start takes
+longer, its time is the maximum."""
 
 REGRET = 4.0
-"""Longest time between a release of replicas and the next rise at which the release counts as a mistake. The value is a
-multiple of the time for which replicas are kept."""
+"""Longest time between a release of replicas and the next rise at which the release counts as a mistake, as a multiple
+of the hold."""
 
 
 @immutable(frozen=True, slots=True)
 class ScaleDownHold:
-    """Recent numbers of replicas needed, and the hold: the time for which replicas are kept after the last need.
-
-    The hold is learnt from the load.
-    """
+    """Recent replicas needed, and the learnt hold: how long replicas are kept after they were last needed."""
 
     needs: tuple[tuple[float, int], ...] = ()
     """Recent numbers of replicas needed that still affect the result, as (time, replicas). Times ascend and replicas
     descend."""
     patience_s: float | None = None
-    """Learnt time, in seconds, for which replicas are kept after they were last needed; None until it has first doubled
+    """Learnt time, in seconds, for which replicas are kept after they were last needed; None until it is first doubled
     or halved."""
     min_s: float = MIN_HOLD_S
     """Minimum time, in seconds, for which replicas are kept after they were last needed."""
@@ -60,10 +57,10 @@ class ScaleDownHold:
     held: int | None = None
     """Number of replicas to keep, as returned by the last call."""
     bare: tuple[tuple[float, int], ...] = ()
-    """Recent numbers of replicas needed, as in `needs`, but without the replicas that are kept only because the noise
-    of the load is still uncertain."""
+    """Recent replicas needed, as in `needs`, but without replicas kept only because the noise of the load is
+    uncertain."""
     bare_held: int | None = None
-    """Number of replicas that the last call would have returned if it had used `bare` instead of `needs`."""
+    """Number of replicas that the last call would have returned with `bare` instead of `needs`."""
 
     def seconds(self, start_s: float, *, foreseen: bool = False, dispersion: float = 1.0) -> float:
         """Return for how many seconds replicas are kept after they were last needed.
@@ -90,8 +87,8 @@ class ScaleDownHold:
 
         `need` is the number of replicas needed now. `bare` is the number that would be needed if the noise of the load
         were fully learnt; its default is `need`. `foreseen` is true if the time of the next rise is known, so that
-        scaling down before this rise doesn't count as a mistake. `dispersion` is the variance over the mean of the
-        number of arrivals in a short time; it is used until a hold is learnt.
+        scaling down before this rise doesn't count as a mistake. `dispersion`, the variance of the number of arrivals
+        in a short time divided by its mean, is used until a hold is learnt.
         """
         bare = need if bare is None else bare
         span = self.seconds(start_s, foreseen=foreseen, dispersion=dispersion)
@@ -111,7 +108,7 @@ class ScaleDownHold:
         return held, ScaleDownHold(needs, patience, self.min_s, lowered, eased, held, bares, bare_held)
 
     def at_least(self, now: float, count: int) -> ScaleDownHold:
-        """Return the state with `count` as the only recent number of replicas needed."""
+        """Return the state with a need for `count` replicas now as the only recent need."""
         needs = ((now, count),)
         return replace(self, needs=needs, held=count, bare=needs, bare_held=count)
 
@@ -120,33 +117,33 @@ class ScaleDownHold:
         return replace(self, needs=(), bare=())
 
     def forgotten(self) -> ScaleDownHold:
-        """Return the state without earlier needs and kept replicas. Their release doesn't count as a mistake."""
+        """Return the state without earlier needs or kept replicas. Their release doesn't count as a mistake."""
         return replace(self, needs=(), bare=(), held=0, bare_held=0, lowered_at=None)
 
     @property
     def is_forgotten(self) -> bool:
-        """Whether nothing shows how many replicas were kept, because the state is that of `forgotten`."""
+        """Return whether earlier needs are unknown, because the state is the result of `forgotten`."""
         return not self.needs and self.held == 0
 
     def excused(self) -> ScaleDownHold:
         """Return the state in which the last release doesn't count as a mistake if the replicas rise again.
 
-        This method is for a release that was caused by a wrong capacity and not by the load.
+        Use it if a wrong capacity, and not the load, caused the release.
         """
         return self if self.lowered_at is None else replace(self, lowered_at=None)
 
     def blind(self, now: float) -> ScaleDownHold:
         """Return the state after a time without valid readings.
 
-        The number of replicas that were kept last counts as needed now.
+        The replicas that were kept last count as needed now.
         """
         return self if self.held is None else self.at_least(now, self.held)
 
 
 def _with(needs: tuple[tuple[float, int], ...], now: float, need: int, span_s: float) -> tuple[tuple[float, int], ...]:
-    """Return the recent needs after adding a new one.
+    """Return the recent needs with a new one added.
 
-    Earlier needs stay if they are higher than the new one and at most `span_s` seconds old.
+    Earlier needs remain if they are higher than the new one and at most `span_s` seconds old.
     """
     since = now - span_s
     return (*[(at, count) for at, count in needs if count > need and at > since], (now, need))

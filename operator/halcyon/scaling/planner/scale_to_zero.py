@@ -1,13 +1,12 @@
 """Scaling to zero: whether a model is idle, and how long it must be idle first.
 
-The time that it must be idle is `idleTimeout`, or longer if scaling to zero has cost more than it saved. The time
-begins with the last request, or when the first of the ready pods became ready if this was later. While a model is at
-zero, it saves the GPU time of its replicas. The next request then causes the cost of starting them: their GPU time, the
-wait, and extra replicas that clear the backlog.
+This time is `idleTimeout`, or longer if scaling to zero has cost more than it saved. It begins with the last request,
+or when the first ready pod became ready if that was later. A model at zero saves the GPU time of its replicas. The next
+request then costs their start: GPU time, the wait, and extra replicas that clear the backlog.
 
-After each scale-up from zero, the GPU time saved is compared with the GPU time of the start. If the start took more
-than was saved, the next timeout is 1.5 times the timeout that would have avoided this scale to zero. If it took less
-than 25 % of the time saved, the timeout is halved, but never goes below `idleTimeout`.
+After each scale-up from zero, the GPU time saved is compared with the GPU time of the start. If the start took more,
+the next timeout is 1.5 times the timeout that would have avoided this scale to zero. If it took less than 25 % of the
+time saved, the timeout is halved, but not below `idleTimeout`.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from halcyon.scaling.planner.forecast.arrival_rate import ArrivalRate
 from halcyon.scaling.planner.reading import Objectives, Reading
 
 MAX_TIMEOUT_S = 1800.0
-"""Maximum learnt idle timeout in seconds. It equals the maximum learnt time for which unused replicas are kept
+"""Maximum learnt idle timeout in seconds, equal to the maximum learnt time for which unused replicas are kept
 (`scale_down_hold.MAX_HOLD_S`). A longer `idleTimeout` is not shortened."""
 _ENOUGH = 1.5
-"""Ratio of the new idle timeout to the timeout that would have avoided the last scale to zero. People and timers return
-after similar intervals, but not exactly the same."""
+"""Ratio of the new idle timeout to the timeout that would have avoided the last scale to zero. The margin is needed
+because people and timers return after similar, but not equal, intervals."""
 _CHEAP = 4.0
-"""Ratio of the GPU time saved by scaling to zero to the GPU time spent on the next cold start. Above this ratio, the
-idle timeout is halved."""
+"""Ratio of the GPU time saved at zero replicas to the GPU time spent on the next cold start, above which the idle
+timeout is halved."""
 
 
 @immutable(frozen=True, slots=True)
@@ -49,16 +48,17 @@ class IdleTimeout:
         return max(idle_after_s, self.patience_s)
 
     def started(self, now: float, count: int) -> IdleTimeout:
-        """Return the timeout after a decision, other than the planner's, to start `count` replicas at zero replicas.
+        """Return the timeout after a component other than the planner decided to start `count` replicas from zero.
 
-        At the planner's next decision, the model already has replicas.
+        The planner's next decision then finds replicas, and would not see that they were started.
         """
         return self if self.left is None or self.back is not None else replace(self, back=(now, count))
 
     def with_count(self, now: float, before: int, count: int, *, idle_after_s: float, start_s: float) -> IdleTimeout:
         """Return the timeout after a decision that changes the replicas from `before` to `count`.
 
-        After a scale-up from zero, the timeout changes only once the first pods have had time to start (`start_s`).
+        After a scale-up from zero, the timeout changes only after `start_s` seconds, when the first pods have had time
+        to start.
         """
         if count == 0:
             return self if before == 0 else IdleTimeout(self.patience_s, (now, before))
@@ -116,8 +116,8 @@ def extended_idle_reason(
 def _is_starting(now: float, objectives: Objectives, reading: Reading) -> bool:
     """Return whether no pod is ready yet, and one may still become ready within `startupTimeout`.
 
-    Removing such a pod would waste its start. If each start takes longer than the idle timeout, and clients give up
-    before its end, the model would never be ready.
+    Removing such a pod would waste its start. If starts take longer than the idle timeout and clients give up earlier,
+    the model would never become ready.
     """
     phases = [pod.phase for pod in reading.pods]
     return "ready" not in phases and any(
@@ -129,7 +129,7 @@ def _is_starting(now: float, objectives: Objectives, reading: Reading) -> bool:
 def _ready_s(now: float, reading: Reading) -> float:
     """Return the seconds since the first of the ready pods became ready; infinite if this is unknown.
 
-    The idle time is not counted before that, so a client that gave up during the start can try again before the pod is
+    Idle time counts only from then on, so that a client that gave up during the start can retry before the pod is
     removed.
     """
     since = [pod.ready_at for pod in reading.pods if pod.phase == "ready"]

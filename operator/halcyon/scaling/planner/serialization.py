@@ -3,12 +3,12 @@
     {"version": 1, "arrivals": {...}, "capacity": {...}, ... one object per part of `PlannerMemory`}
 
 Fields are matched by name, so a version that adds a field can read memories written by an older one. Each part is
-restored completely or not at all, because half of a part would be a state that never existed. If a part can't be read,
-it starts from scratch and the reason is returned. A part that can be read is also checked to be valid for planning.
+restored completely or not at all, because half of a part would be a state that never existed. A part that can't be
+read, or that is invalid for planning, starts from scratch, and the reason is returned.
 
 Numbers are stored with 9 digits, and times to the millisecond. If the document is too large, it is reduced in this
 order: fewer fine samples, no names of started pods, no batch counters, no open forecasts, fewer days. Out of scope:
-where it is stored.
+where the document is stored.
 """
 
 from __future__ import annotations
@@ -31,27 +31,25 @@ from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
 VERSION = 1
 """Version of the format of a stored memory. Memories with any other version are rejected."""
 MAX_BYTES = 40 * 1024
-"""Maximum size of a stored memory in bytes, as compact JSON. A Kubernetes object can hold 1 MiB, but requests that
-contain the memory must stay fast."""
+"""Maximum size of a stored memory in bytes, as compact JSON. A Kubernetes object can hold 1 MiB, but requests with the
+memory must stay fast."""
 MAX_SAMPLES = 128
-"""Maximum number of fine samples of the arrivals that are stored. With one sample per second, there are only 71 fine
-samples."""
+"""Maximum number of fine samples of the arrivals that are stored. With one sample per second, there are only 71."""
 MAX_NEEDS = 64
-"""Maximum number of stored entries in a list of recent needs for replicas. It allows one entry per second for a minute.
-Older entries are merged."""
+"""Maximum number of recent needs for replicas that are stored: one per second for a minute. If there are more,
+neighbouring ones are merged."""
 _MANY = 32
-"""Minimum length of a list of numbers that is converted as a whole, which is faster than number by number."""
+"""Minimum length of a list of numbers that is converted as a whole, which is faster than converting each number."""
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 _DIGIT = {character: value for value, character in enumerate(_ALPHABET)}
 _UNKNOWN, _ZERO, _FIRST = 0, 1, 2
-"""Codes for the mean rate in a bin. The constants are the code of an unknown mean, the code of zero, and the lowest
-code of a positive number. A positive number has the code `_FIRST` + 900 x (exponent + `_EXPONENTS`) + (three digits -
-100)."""
+"""Codes for the mean rate in a bin: for an unknown mean, for zero, and for the lowest positive number. A positive
+number has the code `_FIRST` + 900 x (exponent + `_EXPONENTS`) + (three digits - 100)."""
 _EXPONENTS = 140
-"""Highest exponent of ten, positive or negative, that the code of a mean rate can represent."""
+"""Maximum absolute exponent of ten that the code of a mean rate can represent."""
 _LATER = frozenset({"damping", "evidence", "rejections", "zero"})
-"""Names of the parts of the memory that were added to the format later. A stored memory without one of these parts was
-written before the part existed, so nothing was lost."""
+"""Names of the parts of the memory that were added to the format later. If a stored memory lacks one of them, it was
+written before the part existed, and nothing was lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +58,17 @@ class Restored:
 
     memory: PlannerMemory
     problems: tuple[str, ...] = ()
-    """Reasons why parts of the memory could not be read, with one sentence for each part."""
+    """Reasons why parts of the memory could not be read, one sentence per part."""
 
 
 class _UnreadableError(ValueError):
-    """A stored value has the wrong type or is invalid."""
+    """Error raised if a stored value has the wrong type or is invalid."""
 
 
 def packed(memory: PlannerMemory) -> dict[str, Any]:
     """Return the planner's memory as JSON values, about 21 KB after two weeks of samples.
 
-    The function takes about 12 ms, so call it every few minutes and not for each decision.
+    Call the function every few minutes and not for each decision, because it takes about 12 ms.
     """
     memory = replace(
         memory,
@@ -215,9 +213,10 @@ def _items(hint: Any, raw: list[Any], path: str) -> tuple[Any, ...]:
 
 
 def _numbers(hint: Any, raw: list[Any]) -> tuple[float | None, ...] | None:
-    """Return the numbers in a long list, of which equal ones are one object. Return None if an item isn't a valid `hint`.
+    """Return the numbers in a long list, with equal numbers as one object. Return None if an item isn't a valid `hint`.
 
-    A history has thousands of numbers. Converting them one by one would delay the decisions of all models after a start.
+    A history has thousands of numbers. Converting them one by one would delay the decisions of all models after a
+    start.
     """
     valid = {float, int} if hint is float else {float, int, types.NoneType} if hint == float | None else set()
     if not {*map(type, raw)} <= valid:
@@ -255,7 +254,7 @@ def _hints(hint: Any) -> dict[str, Any]:
 
 
 def _by_prefix(names: Iterable[str | int]) -> dict[str, list[str | int]]:
-    """Group names of pods by their prefix, because pods of one ReplicaSet differ only in their last five characters."""
+    """Group pod names by prefix, because pods of one ReplicaSet differ only in the last five characters."""
     groups: dict[str, list[str | int]] = {}
     for name in sorted(names, key=lambda name: (isinstance(name, str), name)):
         if isinstance(name, int):
@@ -352,7 +351,7 @@ def _thinned(arrivals: ArrivalRate) -> ArrivalRate:
 def _fewer(hold: ScaleDownHold) -> ScaleDownHold:
     """Return the state of a hold with at most `MAX_NEEDS` recent needs for replicas.
 
-    Two neighbouring needs are merged to one with the higher number of replicas and the later time.
+    Two neighbouring needs are merged into one with the higher number of replicas and the later time.
     """
     needs, bare = _fewer_of(hold.needs), _fewer_of(hold.bare)
     return hold if needs is hold.needs and bare is hold.bare else replace(hold, needs=needs, bare=bare)

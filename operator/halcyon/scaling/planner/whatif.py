@@ -1,8 +1,8 @@
 """What-if calculation: the replicas needed for past arrival rates, with the present or with other objectives.
 
-It applies the planner's targets in steady state to means over some minutes. It leaves out responses to shorter bursts,
-the starts of pods, backlogs, and the time for which unused replicas are kept. GPU utilisation is left out too, because
-its past values are not stored. `halcyon simulate` covers all of these, from arrivals per second.
+It applies the planner's steady-state targets to means over some minutes. It leaves out shorter bursts, pod starts,
+backlogs, the time for which unused replicas are kept, and GPU utilisation, whose past values are not stored. `halcyon
+simulate` covers all of these, from arrivals per second.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from halcyon.scaling.planner.parts import replicas_for_depth, replicas_for_rate
 from halcyon.scaling.planner.reading import Objectives
 
 _HOUR_S = 3600.0
-"""Number of seconds per hour, because GPU time is reported in hours."""
+"""Seconds per hour, for GPU time in hours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class WhatIfOutcome:
     """Total replica-hours in the steps with a known arrival rate."""
     most: int | None
     short_hours: float
-    """Number of hours in which more replicas were needed than the maximum allows."""
+    """Number of hours during which the load needed more replicas than the maximum."""
 
 
 def outcome(known: Known, rates: Sequence[float | None], step_s: float) -> WhatIfOutcome:
@@ -60,7 +60,7 @@ def outcome(known: Known, rates: Sequence[float | None], step_s: float) -> WhatI
 
 
 def _need(known: Known, rate: float) -> int:
-    """Return the replicas needed for an arrival rate, but at most one more than the maximum."""
+    """Return the replicas needed for an arrival rate, capped at one more than the maximum."""
     if rate <= 0:
         return 0
     objectives, most = known.objectives, known.objectives.high + 1

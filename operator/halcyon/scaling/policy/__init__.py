@@ -1,1 +1,1 @@
-"""Code that both scaling policies share: the decision as data, and the bounds of a plan."""
+"""Code that both scaling policies share: the decision as data, and the bounds on replicas."""

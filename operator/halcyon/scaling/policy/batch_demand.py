@@ -1,4 +1,4 @@
-"""Replicas that batch inference adds to those that the users' requests need. Pure.
+"""Replicas added for batch inference, in addition to those that the users' requests need. Pure.
 
 The replicas that are added for a BatchInference depend on its fields:
 
@@ -10,9 +10,9 @@ The replicas that are added for a BatchInference depend on its fields:
 - If the model is at 0 replicas, none are added, unless the BatchInference may wake the model. In that case at least one
   is added.
 
-Users' replicas and added replicas together never exceed the model's maximum. The limits of quotas and budgets apply to
-their sum. Several BatchInferences share the capacity evenly. With n of them, the rate that each one needs is therefore
-multiplied by n. Times are seconds since the epoch.
+Replicas for users and added replicas together never exceed the model's maximum. Quotas and budgets apply to their sum.
+Several BatchInferences share the capacity evenly. With n of them, the rate that each one needs is therefore multiplied
+by n. Times are seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from halcyon.scaling.planner.outputs import PlanPart
 from halcyon.scaling.policy.decision import UNLIMITED, Decision, counted
 
 MARGIN = 1.1
-"""Factor by which the rate that a deadline needs is increased. Users' requests and retried rows use part of the
+"""Factor by which the rate needed for a deadline is increased, because users' requests and retried rows use part of the
 capacity."""
 KEPT_MARGIN = 1.4
-"""Factor that replaces `MARGIN` while replicas that were added for a deadline are running. It is larger, so that a
-changing rate does not start and stop replicas repeatedly."""
+"""Factor that replaces `MARGIN` while replicas added for a deadline are running. It is larger, so that a varying rate
+does not start and stop replicas repeatedly."""
 _MIN_WORK_S = 60.0
-"""Minimum time, in seconds, for which a replica must have work before it is added."""
+"""Minimum time, in seconds, for which a new replica must have work before it is added."""
 
 
 @immutable(frozen=True, slots=True)
 class BatchDemand:
-    """Remaining work of one BatchInference that runs and is not paused."""
+    """Remaining work of one BatchInference that is running and not paused."""
 
     name: str
     rows_left: float
     deadline: float | None = None
     """Time by which the BatchInference should be complete; None if it has no deadline."""
     max_replicas: int | None = None
-    """Maximum number of replicas that are added for the BatchInference. None means that there is no maximum if there is
-    a deadline, and that no replicas are added if there is none."""
+    """Maximum number of replicas added for the BatchInference. If None, there is no maximum with a deadline, and no
+    replicas are added without one."""
     may_wake: bool = False
     """Whether the BatchInference may start the first replica of a model at 0 replicas, and keep it while rows are
     left."""
@@ -54,7 +54,7 @@ class BatchDemand:
 
 @immutable(frozen=True, slots=True)
 class Supply:
-    """Capacity of a model's replicas in rows per second, and the part of it that the users' requests need."""
+    """Capacity of a model's replicas in rows per second, and the part that the users' requests use."""
 
     replica_rows_s: float | None
     """Rows per second that one replica processes with full batches; None if unknown."""
@@ -66,12 +66,12 @@ class Supply:
 
 @immutable(frozen=True, slots=True)
 class Added:
-    """Replicas that are added for batch inference, with the reason."""
+    """Replicas added for batch inference, and the reason."""
 
     replicas: int
     why: str
     needed: int
-    """Number of added replicas that would meet every deadline, before the limits are applied."""
+    """Number of added replicas that would meet every deadline, before limits are applied."""
 
 
 def added(batches: Iterable[BatchDemand], supply: Supply, *, users: int, current: int, high: int, now: float) -> Added:
@@ -125,10 +125,10 @@ def added(batches: Iterable[BatchDemand], supply: Supply, *, users: int, current
 
 
 def with_batches(decision: Decision, batches: Iterable[BatchDemand], supply: Supply, *, high: int) -> Decision:
-    """Return the decision with the replicas for batch inference added to those that the users' requests need.
+    """Return the decision with the replicas for batch inference added to those for the users' requests.
 
-    The decision is unchanged if there is nothing to add, another controller sets the replicas, or the users' load is
-    unknown.
+    The decision is unchanged if there is nothing to add, if another controller sets the replicas, or if the users' load
+    is unknown.
     """
     if decision.desired is None or decision.unknown or "unknown" in decision.limited_by:
         return decision

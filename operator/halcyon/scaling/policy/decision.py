@@ -27,19 +27,19 @@ site's GPU budget. `site`: scaling down is stopped for the whole site."""
 MAX_CHANGES = 10
 """Maximum number of changes to the desired replicas that the status keeps."""
 _MIN_RELATIVE_CHANGE = 0.2
-"""Minimum relative change of a signal's value before the value is published again."""
+"""Minimum relative change of a signal's value for it to be published again."""
 _MIN_CHANGES = {"requestRate": 0.2, "queueDepth": 2.0, "concurrency": 2.0, "metric": 0.0, "gpuUtilization": 5.0}
-"""Minimum absolute change of a signal's value before the value is published again, by signal and in the signal's unit.
-The relative minimum must be exceeded as well."""
+"""Minimum absolute change of a signal's value for it to be published again, by signal and in the signal's unit. The
+relative minimum must be exceeded as well."""
 _MIN_RATE = 0.01
-"""Minimum change of a replica's capacity, in requests per second, before the capacity is published again."""
+"""Minimum change of a replica's capacity, in requests per second, for it to be published again."""
 _NUMBER = re.compile(r"(?<![\w-])\d+(?:\.\d+)?(?![\w-])")
-"""Pattern of a number in a reason. Digits in the name of a pod are no number."""
+"""Pattern of a number in a reason. Digits in a pod's name don't count as a number."""
 MIN_DECISION_INTERVAL_S = 0.9
 """Minimum seconds between two decisions for one model. Agents report once a second, and immediately if the load
 surges."""
 MAX_DECISION_INTERVAL_S = 4.5
-"""Maximum seconds between two decisions for one model. Agents report at about the same interval."""
+"""Maximum seconds between two decisions for one model, about the longest interval between an agent's reports."""
 UNLIMITED = "; no limit applies"
 """Text that ends the planner's sentence if no limit changed the decision."""
 SILENT_REASON = "a balancer is silent, so the load of the others decides, upwards only"
@@ -51,8 +51,8 @@ class Signal:
     """One signal of a model at the time of a decision."""
 
     name: str
-    """Name of the signal. It is requestRate (requests per second), queueDepth (queued requests), concurrency (requests
-    in progress or waiting), metric (result of the site's query) or gpuUtilization (percent, summed over pods)."""
+    """Name of the signal: requestRate (requests per second), queueDepth (queued requests), concurrency (requests in
+    progress or waiting), metric (result of the site's query) or gpuUtilization (percent, summed over pods)."""
     value: float | None = None
     """Value of the signal for the whole model; None if it is missing."""
     target: float | None = None
@@ -63,12 +63,11 @@ class Signal:
     """Time at which the signal's value was measured."""
     source: str = "agents"
     missing: str = ""
-    """Reason why the signal's value is missing. It is empty if the value is known, or if there is nothing to measure
-    because no pod is ready."""
+    """Reason why the signal's value is missing; empty if the value is known, or if no pod is ready and there is nothing
+    to measure."""
     shown: float | None = None
-    """Measured number that is shown to users: queued requests, or the mean GPU utilisation of the ready pods in
-    percent. Unlike `value`, it includes neither rejected requests nor estimates for pods that don't report. The value
-    is None if it is unknown."""
+    """Measured number shown to users: queued requests, or the mean GPU utilisation of the ready pods in percent; None
+    if unknown. Unlike `value`, it includes neither rejected requests nor estimates for pods that don't report."""
 
 
 @immutable(frozen=True, slots=True)
@@ -81,7 +80,7 @@ class Decision:
     desired: int | None
     """Desired replicas; None if another controller sets them (the HPA, with the policy Rules)."""
     text: object = ""
-    """Sentence with the reasons for the decision, as a text or as an object that formats the text when it is read
+    """Reasons for the decision in one sentence, as a text or as an object that formats the text when it is read
     (`lazy_text`)."""
     limited_by: tuple[str, ...] = ()
     """Names of the limits that changed the replicas proposed by the signals, or kept them unchanged:
@@ -89,13 +88,13 @@ class Decision:
     parts: tuple[PlanPart, ...] = ()
     signals: tuple[Signal, ...] = ()
     unknown: str = ""
-    """Reason why missing or implausible signals keep the replicas unchanged; empty if there is no such reason."""
+    """Reason why the replicas stay unchanged because signals are missing or implausible; empty if they aren't."""
     has_reports: bool = True
     """Whether any agent has ever sent a report about the model."""
     next_decision_at: float = math.inf
     """Time at which the policy requires the next decision."""
     capacity: CapacitySource | None = None
-    """Capacity of a replica that was used for the decision, and its source; None if the decision uses no capacity."""
+    """Capacity of a replica on which the decision is based, and its source; None if the decision uses no capacity."""
 
     @property
     def why(self) -> str:
@@ -135,7 +134,7 @@ class Change:
 
 
 def of_plan(plan: Plan, *, at: float, signals: tuple[Signal, ...], capacity: CapacitySource | None = None) -> Decision:
-    """Build the decision from the plan that the planner has made."""
+    """Build the decision from the planner's plan."""
     proposals: dict[str, int] = {term.name: term.replicas for term in plan.parts}
     queue = [proposals[name] for name in ("backlog", "queueDepth") if name in proposals]
     by_signal = {
@@ -171,7 +170,7 @@ def _with_proposal(signal: Signal, proposal: int | None) -> Signal:
 
 
 def capacity_of(memory: PlannerMemory, objectives: Objectives, rows: float) -> CapacitySource:
-    """Return the capacity of a replica that the planner uses now, and its source. `rows` is the mean number of rows per request."""
+    """Return a replica's capacity that the planner uses now, and its source. `rows` is the mean rows per request."""
     line, has_traffic = memory.capacity.line, memory.arrivals.last_at is not None
     replica = None if line is None else replica_of(objectives, line, rows)
     return source(memory.evidence, replica, capacity=memory.capacity, objectives=objectives, has_traffic=has_traffic)
@@ -190,9 +189,9 @@ def rate_signal(plan: Plan, at: float | None, missing: str) -> Signal:
 
 
 def of_held(replicas: int, held: float, *, at: float, signals: tuple[Signal, ...], why: str) -> Decision:
-    """Build the decision to start a model at zero replicas, because some of its balancers hold requests.
+    """Build the decision to start a model at zero replicas because some of its balancers hold requests.
 
-    `why` says why the load of the other balancers is unknown.
+    `why` is the reason why the load of the other balancers is unknown.
     """
     waiting = "1 request waits" if held == 1 else f"{held:.0f} requests wait"
     text = f"{counted(replicas)}: {waiting}, and no replica runs ({why})"
@@ -204,7 +203,7 @@ def of_rules(
 ) -> Decision:
     """Build the decision from a recommendation of the HPA's rules.
 
-    Both policies use these rules: Rules always, and Planner until the capacity of a replica is known.
+    Both policies use these rules: Rules always, Planner until the capacity of a replica is known.
     """
     proposals: dict[str, int | None] = {term.name: term.proposal for term in reasons.proposals}
     # A missing signal keeps the replicas unchanged only if the other signals propose fewer, or if all signals are missing.
@@ -257,7 +256,7 @@ def _parts(proposals: tuple[SignalProposal, ...]) -> tuple[PlanPart, ...]:
 def limited(decision: Decision, limits: Iterable[ReplicaLimit]) -> Decision:
     """Return the decision with its desired replicas reduced to the lowest limit.
 
-    The decision is unchanged if no limit is below the desired replicas, or if another controller sets the replicas.
+    It is unchanged if no limit is below the desired replicas, or if another controller sets the replicas.
     """
     lowest = min(limits, key=lambda limit: limit.replicas, default=None)
     if lowest is None or decision.desired is None or decision.desired <= lowest.replicas:
@@ -268,14 +267,14 @@ def limited(decision: Decision, limits: Iterable[ReplicaLimit]) -> Decision:
 def held(decision: Decision, floor: int, why: str) -> Decision:
     """Return the decision with at least `floor` desired replicas.
 
-    The decision is unchanged if it already has at least `floor`, or if another controller sets the replicas.
+    It is unchanged if it already has that many, or if another controller sets the replicas.
     """
     is_lower = decision.desired is not None and decision.desired < floor
     return _set_by(decision, ReplicaLimit("site", floor, why)) if is_lower else decision
 
 
 def _set_by(decision: Decision, limit: ReplicaLimit) -> Decision:
-    """Return the decision with the replicas of a limit, and with the reason for it."""
+    """Return the decision with its replicas set to those of a limit, and with the reason for the limit."""
     desired = f"{counted(decision.desired or 0)} {'is' if decision.desired == 1 else 'are'} desired"
     text = f"{counted(limit.replicas)}, although {desired}: {limit.why}. {decision.why.removesuffix(UNLIMITED)}"
     return replace(decision, desired=limit.replicas, text=text, limited_by=(*decision.limited_by, limit.name))
@@ -289,7 +288,7 @@ def counted(count: int) -> str:
 def has_changed(shown: Decision | None, now: Decision) -> bool:
     """Return whether a decision differs enough from the published one to be published.
 
-    This is so if the replicas, the limits or the policy differ, or if a signal became missing or changed noticeably.
+    True if its replicas, limits, reasons, policy, signals or capacity differ noticeably.
     """
     # Parts are not compared, because their replicas change by one with every fluctuation of the load.
     if (
@@ -320,7 +319,7 @@ def has_changed(shown: Decision | None, now: Decision) -> bool:
 
 
 def _has_other_reason(shown: str, now: str) -> bool:
-    """Return whether a signal is missing for another reason. Other numbers, such as an age, are no other reason."""
+    """Return whether two reasons for missing data differ in more than their numbers, such as an age."""
     return shown != now and _NUMBER.sub("", shown) != _NUMBER.sub("", now)
 
 
@@ -329,10 +328,7 @@ def _is_for_batch(decision: Decision) -> bool:
 
 
 def _has_other_capacity(shown: CapacitySource | None, now: CapacitySource | None) -> bool:
-    """Return whether the capacity differs noticeably from the published one.
-
-    It differs noticeably if its source, its contradiction or its value has changed.
-    """
+    """Return whether the capacity differs noticeably from the published one: in source, contradiction or value."""
     if shown is None or now is None:
         return shown is not now
     return (
@@ -345,7 +341,7 @@ def _has_other_capacity(shown: CapacitySource | None, now: CapacitySource | None
 def has_moved(before: float | None, now: float | None, *, slight: float = 0.1) -> bool:
     """Return whether a value has changed noticeably.
 
-    This is so if it changed by more than 20 % and by more than `slight`, or became known or unknown.
+    True if it changed by more than 20 % and by more than `slight`, or if it became known or unknown.
     """
     if before is None or now is None:
         return before is not now

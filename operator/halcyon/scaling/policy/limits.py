@@ -1,13 +1,13 @@
 """minReplicas and maxReplicas as limits of a plan, and whether the spec or a schedule sets them. Pure.
 
 The planner's result is always within these bounds. At the upper bound, the planner does not compute how many more
-replicas are needed. At the lower bound, it often reports no limit. `status.scaling` must show both, so this module adds
-them. The plan's number of replicas doesn't change.
+replicas are needed. At the lower bound, it often reports no limit. This module adds both for `status.scaling`. The
+plan's number of replicas doesn't change.
 
 - At the maximum, with more replicas needed: `max` is reported, with the number needed.
 - At the minimum, with fewer replicas needed and no other limit: `min` is reported.
-- With an unknown number of replicas needed, and fewer than the minimum or more than the maximum before: `min` or `max`,
-  and the limits of the plan are reported.
+- If the number needed is unknown, and the replicas before were below the minimum or above the maximum: `min` or `max`
+  is reported, with the limits of the plan.
 - In all other cases, only the limits of the plan are reported.
 """
 
@@ -29,7 +29,7 @@ def bounded(plan: Plan, objectives: Objectives, planned: Callable[[Objectives], 
     """Return the plan with `min` or `max` added to its limits, if this bound determined the replicas.
 
     If the plan is at the upper bound, `planned` is called to make a second plan without an upper bound. If the second
-    plan needs more replicas, its parts are included in the result; its replicas and memory are discarded.
+    plan needs more replicas, its parts are included in the result. Its replicas and memory are discarded.
     """
     low, high = bounds(objectives)
     needed_now = _max_needed(plan)
@@ -59,7 +59,7 @@ def bounded(plan: Plan, objectives: Objectives, planned: Callable[[Objectives], 
 
 
 def with_bound_reasons(text: str, limits: Iterable[RecommendationLimit], objectives: Objectives) -> str:
-    """Return the reason of a decision by the HPA's rules, with the schedules that set its minimum or maximum."""
+    """Return the reason for a decision by the HPA's rules, naming the schedules that set its minimum or maximum."""
     for limit in limits:
         if limit.kind in {"min", "max"}:
             text = text.replace(limit.describe(), _bound_reason(objectives, limit.kind, limit.count))
@@ -74,7 +74,8 @@ def _max_needed(plan: Plan) -> int | None:
 def _bound_reason(objectives: Objectives, name: LimitName, count: int) -> str:
     """Return the reason for a minimum or maximum of `count` replicas, as a phrase.
 
-    The reason is an active schedule or the spec. If a maximum lowers the minimum, the phrase names both.
+    The reason is an active schedule, the spec or the idle timeout. If a maximum lowers the minimum, the phrase names
+    both.
     """
     side = "low" if name == "min" else "high"
     for window in objectives.windows:

@@ -1,1 +1,1 @@
-"""Prometheus as a data source: the history of arrivals, and GPU utilisation from NVIDIA's DCGM exporter."""
+"""Prometheus as a data source for the arrival history and for GPU utilisation (from NVIDIA's DCGM exporter)."""

@@ -1,9 +1,9 @@
 """History of a model's request rate over the past weeks, from Prometheus, as the planner's `History`.
 
 This module builds the query and parses its result. There is one sample per bin of five minutes: the mean request rate
-over the bin, at the time of its end. Times are in seconds since the epoch, measured with Prometheus's clock, and are
-multiples of the bin's length. A bin without data is unknown, never idle. Out of scope: running the query (`source`),
-and the use of a history (`halcyon.scaling.planner.forecast.seasonality`).
+over the bin, with the time of its end. Times are in seconds since the epoch on Prometheus's clock, and are multiples of
+the bin's length. A bin without data is unknown, never idle. Out of scope: running the query (`source`), and the use of
+a history (`halcyon.scaling.planner.forecast.seasonality`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ ARRIVALS = (
 )
 """Default PromQL query for the requests per second to a model's balancers: HAProxy's counters with labels of a PodMonitor.
 
-Kubernetes cuts off the end of a long name of a Deployment, and the hash after it, in the names of pods.
+The pattern allows for truncated pod names: if the name of a Deployment is long, Kubernetes cuts off its end and the
+hash.
 """
 
 Sample = tuple[float, float]
@@ -38,7 +39,7 @@ def query(template: str, *, namespace: str, name: str) -> str:
 def query_span(now: float) -> tuple[float, float]:
     """Return the times of the first and the last sample to query.
 
-    The last sample is at the end of the last complete bin. The number of samples is that of the bins in a history.
+    The last sample is at the end of the last complete bin. There is one sample for each bin of a history.
     """
     end = now // BIN_S * BIN_S
     return end - (MAX_BINS - 1) * BIN_S, end
@@ -49,7 +50,7 @@ def parse(rows: Sequence[Mapping[str, Any]]) -> tuple[Sample, ...]:
 
     Raises:
         ValueError: the result has several series, which may count the same requests twice.
-        ValueError, KeyError or TypeError: the rows are not those of a range query.
+        ValueError, KeyError or TypeError: the rows are not the result of a range query.
     """
     if len(rows) > 1:
         raise ValueError(f"{len(rows)} series, exactly one is required; for example sum(rate(NAME[5m]))")
@@ -59,8 +60,8 @@ def parse(rows: Sequence[Mapping[str, Any]]) -> tuple[Sample, ...]:
 def history(samples: Iterable[Sample]) -> History | None:
     """Build the history from samples in any order; None if none of them is valid.
 
-    Implausible rates (negative, NaN, infinite) are dropped, and so are samples that are not at the end of a bin. The
-    function takes about 0.15 s for 15 days.
+    Implausible rates (negative, NaN, infinite) and samples that are not at the end of a bin are dropped. The function
+    takes about 0.15 s for 15 days.
     """
     bins: dict[int, float] = {}
     for at, rate in samples:

@@ -5,8 +5,8 @@ loads them. Each query opens its own connection. A renewed token or CA therefore
 no query uses a connection that Prometheus has closed. Proxies and passwords from the environment (`HTTP_PROXY`, .netrc)
 are not used.
 
-If Prometheus does not respond or denies access, other queries would fail as well. A separate exception is raised in
-these cases. Out of scope: when to query (`source`), what to query (`dcgm`, `arrival_history`).
+If Prometheus does not respond or denies access, other queries would fail as well, so these cases have a separate
+exception. Out of scope: when to query (`source`), and the queries themselves (`dcgm`, `arrival_history`).
 """
 
 # PrometheusError
@@ -28,7 +28,7 @@ from halcyon.signals.prometheus import arrival_history
 
 CONNECT_TIMEOUT_S = 3.0
 _MAX_ERROR_LENGTH = 200
-"""Maximum number of characters of a query or a response that an error message contains."""
+"""Maximum number of characters that an error message quotes from a query or a response."""
 _MAX_TOKEN_LENGTH = 16384
 
 Rows = list[Mapping[str, Any]]
@@ -36,11 +36,11 @@ Rows = list[Mapping[str, Any]]
 
 
 class PrometheusError(Exception):
-    """A query failed. The message has the URL without credentials, the query, and how to fix the cause."""
+    """Error raised if a query failed. The message names the URL without credentials, the query, and a remedy."""
 
 
 class PrometheusUnavailable(PrometheusError):  # noqa: N818  # describes a state
-    """Prometheus did not respond, or it denied access. Other queries would fail for the same reason."""
+    """Error raised if Prometheus did not respond or denied access, so that other queries would fail as well."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class PrometheusSite:
     ca_file: Path | None = None
     """PEM file with trusted CAs for https. If it is None, the CAs of the `requests` library are trusted."""
     gpu_matchers: str = ""
-    """Label matchers for the series of NVIDIA's DCGM exporter, for example `namespace="gpu-operator"`. They exclude
+    """Label matchers for the series of NVIDIA's DCGM exporter, for example `namespace="gpu-operator"`. They can exclude
     other clusters, and series that tenants' pods expose under the same names."""
     arrivals: str = arrival_history.ARRIVALS
     """PromQL query for a model's requests per second over the last five minutes, with the variables `$namespace` and `$name`.
@@ -94,7 +94,7 @@ class PrometheusSite:
 
     @property
     def shown(self) -> str:
-        """Return the URL of Prometheus without credentials, for display."""
+        """Return the URL of Prometheus without credentials."""
         parts = urlsplit(self.url)
         return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
 
@@ -113,7 +113,7 @@ class QueryRange:
 
 
 class QueryFunction(Protocol):
-    """Interface of a function that runs one query and blocks until the result is there. It is called in a thread."""
+    """Interface of a function that runs one query and blocks until it has a result. It is called in a thread."""
 
     def __call__(self, site: PrometheusSite, query: str, over: QueryRange | None, timeout_s: float, /) -> Rows:
         """Run a range query, or an instant query if `over` is None, and return the rows of its result.
@@ -124,9 +124,9 @@ class QueryFunction(Protocol):
 
 
 def query_prometheus(site: PrometheusSite, query: str, over: QueryRange | None, timeout_s: float, /) -> Rows:
-    """Run a query over HTTP (the `QueryFunction` used in production).
+    """Run a query over HTTP. This is the `QueryFunction` used in production.
 
-    `timeout_s` limits the wait for each part of the response, and the time for which Prometheus evaluates the query.
+    `timeout_s` limits the wait for each part of the response, and the time that Prometheus spends on the query.
     """
     try:
         # Imported here so that an operator without Prometheus never loads them.
@@ -181,7 +181,7 @@ def query_prometheus(site: PrometheusSite, query: str, over: QueryRange | None, 
 
 @contextmanager
 def parsing_errors(site: PrometheusSite, query: str) -> Iterator[None]:
-    """Context manager that converts parsing errors in its block to PrometheusError."""
+    """Convert parsing errors raised in the `with` block to PrometheusError."""
     try:
         yield
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -1,11 +1,12 @@
 """GPU utilisation per pod from a Prometheus that scrapes NVIDIA's DCGM exporter.
 
-This module builds the query and parses its result. It prefers the profiling metric, the only one that is correct for a
-MIG slice. An implausible or old value is unknown, never zero.
+This module builds the query and parses its result. It prefers the profiling metric, because only this metric is correct
+for a MIG slice. An implausible or old value counts as unknown, never as zero.
 
-The age of a value is the difference between two times on Prometheus's clock, so this clock need not be correct. DCGM's
-blank values (about 9.2e18) are above the maximum and therefore count as unknown. An exporter that repeats its last
-value forever can't be distinguished from a constant load. Out of scope: running the query (`source`).
+The age of a value is the difference between two times on Prometheus's clock, so this clock need not be correct. The
+values with which DCGM marks missing data (about 9.2e18) are above the maximum and therefore count as unknown. An
+exporter that repeats its last value forever can't be distinguished from a constant load. Out of scope: running the
+query (`source`).
 """
 
 # | series of a pod                                          | interpretation                                               |
@@ -27,8 +28,8 @@ from typing import Any, NewType
 ACTIVE = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
 UTIL = "DCGM_FI_DEV_GPU_UTIL"
 MAX_AGE_S = 30.0
-"""Maximum age, in seconds, at which a value of GPU utilisation is used. It is two scrapes of the DCGM exporter at the
-usual interval of 15 s."""
+"""Maximum age, in seconds, at which a value of GPU utilisation is used: two scrapes of the DCGM exporter at the usual
+interval of 15 s."""
 
 PodKey = tuple[str, str]
 """Pod, as (namespace, name)."""
@@ -36,7 +37,7 @@ Metric = NewType("Metric", str)
 
 _PERCENT = {ACTIVE: 100.0, UTIL: 1.0}
 _MAX = {ACTIVE: 1.05, UTIL: 100.0}
-"""Maximum plausible value of each metric. The engine activity can be slightly above 1, and is then counted as 1."""
+"""Maximum plausible value of each metric. The engine activity can be slightly above 1 and then counts as 1."""
 _SLICE = "GPU_I_ID"
 _LABELS = ("exported_namespace", "exported_pod", "namespace", "pod", "UUID", "gpu", _SLICE, "instance", "job")
 """Labels that identify GPUs, slices and pods. The query drops the exporter's other labels to keep the result small."""
@@ -51,7 +52,7 @@ class Utilisation:
     percent: float
     """Mean utilisation of the pod's GPUs or MIG slices in percent, 0 to 100."""
     age_s: float
-    """Age in seconds of the pod's oldest sample when Prometheus evaluated the query."""
+    """Age, in seconds, of the pod's oldest sample at the time of the query."""
     metric: Metric
     """Name of the DCGM metric that was used."""
 
@@ -62,7 +63,7 @@ class GpuSamples:
 
     pods: Mapping[PodKey, Utilisation]
     ignored: int = 0
-    """Number of samples that were ignored, because they are implausible or too old."""
+    """Number of samples that were ignored because they are implausible or too old."""
 
 
 def query(matchers: str) -> str:
@@ -84,7 +85,7 @@ def parse(rows: Iterable[Mapping[str, Any]]) -> GpuSamples:
     """Parse the result of `query`, the rows of an instant vector.
 
     Raises:
-        ValueError, KeyError or TypeError: the rows are not those of an instant vector.
+        ValueError, KeyError or TypeError: the rows are not an instant vector.
     """
     values: dict[tuple[str, tuple[str, ...]], float] = {}
     times: dict[tuple[str, tuple[str, ...]], float] = {}

@@ -1,4 +1,4 @@
-"""An existing Prometheus as a source: GPU utilisation of all pods every 10 s; on request, a model's past arrivals and a query's value.
+"""The site's Prometheus as a data source: periodically for GPU utilisation, on request for arrivals and queries.
 
 The address is a setting of the site, never a field of a ModelDeployment. Otherwise a tenant could make the operator call any
 address.
@@ -6,8 +6,8 @@ address.
 A valid response replaces all values. If there is no valid response, the last values are used until they are `MAX_AGE_S`
 old, and the intervals between attempts grow.
 
-Only one request runs at a time, in a daemon thread, for which the process does not wait when it exits. Out of scope: building
-queries and parsing results (`dcgm`, `arrival_history`), the client (`client`), the use of a value.
+Only one request runs at a time, in a daemon thread, which does not delay the exit of the process. Out of scope:
+building queries and parsing results (`dcgm`, `arrival_history`), the client (`client`), and how a value is used.
 """
 
 # | event                                          | result                                                                 |
@@ -64,7 +64,7 @@ class PollInterval:
     max_pause_s: float = 60.0
     """Maximum time between two attempts while queries fail, in seconds."""
     timeout_s: float = 10.0
-    """Timeout of one query, in seconds. With a `poll_s` of 10 and a scrape every 10 s, values are rarely older than
+    """Timeout of one query, in seconds. With it, a `poll_s` of 10 and a scrape every 10 s, values are rarely older than
     `MAX_AGE_S`."""
 
 
@@ -128,7 +128,7 @@ class PrometheusSource:
         return self._site.queries
 
     async def run(self) -> None:
-        """Query the GPU utilisation of all pods periodically until cancelled. The method never fails."""
+        """Query the GPU utilisation of all pods periodically until cancelled. The method never raises an error."""
         while True:
             pause_s = await self.poll()
             await asyncio.sleep(pause_s)

@@ -1,5 +1,5 @@
 """Capacity of replicas.
 
-The package contains service times, queueing formulas, the replicas that a backlog needs, and the maximum length of a
-queue if balancers reject requests.
+The package contains service times, queueing formulas, the replicas that a backlog needs, and the maximum length of
+queues from which balancers reject requests.
 """

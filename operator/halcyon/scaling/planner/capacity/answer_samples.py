@@ -1,7 +1,6 @@
-"""Samples of the requests sent to and answered by pods, and the rates and times that follow from a series of samples.
+"""Samples of the requests sent to pods and answered by them, and rates and times computed from a series of samples.
 
-Times are in seconds, rates in requests per second. Out of scope: the capacity that follows from them
-(`answer_evidence`).
+Times are in seconds, rates in requests per second. Out of scope: the resulting capacity (`answer_evidence`).
 """
 
 from __future__ import annotations
@@ -12,21 +11,20 @@ from collections.abc import Sequence
 _MAX_SAMPLES = 96
 """Maximum number of samples. If there are more, every second sample of the older half is dropped."""
 MIN_ANSWERS = 4.0
-"""Minimum number of answers for computing a time or a rate."""
+"""Minimum number of answers from which a time or a rate is computed."""
 
 BY_GPU = 1
-"""Value of the field `HOT` of a sample if the pods are full because the GPUs have no free capacity."""
+"""Value of a sample's field `HOT` if the pods are full because their GPUs have no free capacity."""
 BY_ENGINE = 2
-"""Value of the field `HOT` of a sample if the pods are full because the engines have no free capacity."""
+"""Value of a sample's field `HOT` if the pods are full because their engines have no free capacity."""
 AT, ANSWERED, EXECUTING, WAITING, READY, HOT, QUEUED = range(7)
 Sample = tuple[float, float, float, float, int, int, bool]
-"""Sample of a model's pods. The first fields are the time, the requests answered, in execution and queued, and the
-ready pods. The last ones are the reason why the pods are full (`BY_GPU`, `BY_ENGINE` or 0), and whether requests are
-queued in balancers."""
+"""Sample of a model's pods: time, requests answered, requests in execution, requests waiting, ready pods, reason why
+the pods are full (`BY_GPU`, `BY_ENGINE`, or 0 if they aren't), and whether requests are queued in balancers."""
 
 
 def thinned(samples: tuple[Sample, ...]) -> tuple[Sample, ...]:
-    """Return the samples, without every second sample of the older half if there are more than `_MAX_SAMPLES`."""
+    """Return the samples; if there are more than `_MAX_SAMPLES`, without every second sample of the older half."""
     if len(samples) <= _MAX_SAMPLES:
         return samples
     half = len(samples) // 2
@@ -34,7 +32,7 @@ def thinned(samples: tuple[Sample, ...]) -> tuple[Sample, ...]:
 
 
 def within(samples: Sequence[Sample], span_s: float) -> Sequence[Sample]:
-    """Return the samples of the last `span_s` seconds, and the last sample before this time."""
+    """Return the samples of the last `span_s` seconds, and the last sample before them."""
     first = bisect_right(samples, samples[-1][AT] - span_s, key=lambda s: s[AT]) - 1
     return samples[max(first, 0) :]
 
@@ -94,9 +92,9 @@ def answer_rate(samples: Sequence[Sample], span_s: float) -> tuple[float, float]
 
 
 def answers_s(samples: Sequence[Sample]) -> float:
-    """Return the seconds in which the last `MIN_ANSWERS` requests were answered.
+    """Return how many seconds it took to answer the last `MIN_ANSWERS` requests.
 
-    If the samples contain fewer answers, return the seconds that the samples cover.
+    If the samples contain fewer answers, return the seconds that they cover.
     """
     newest = samples[-1]
     index = bisect_right(samples, newest[ANSWERED] - MIN_ANSWERS, key=lambda s: s[ANSWERED]) - 1

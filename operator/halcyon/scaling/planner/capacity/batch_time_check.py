@@ -1,6 +1,6 @@
-"""Times in a pod at which its answers contradict Triton's batch times, or agree with them again. Pure.
+"""Comparison of a request's time in its pod with Triton's batch times: when they contradict each other or agree. Pure.
 
-Out of scope: the time in a pod (`answer_samples`), and for how long answers must agree (`answer_evidence`).
+Out of scope: measuring the time in a pod (`answer_samples`), and for how long the two must agree (`answer_evidence`).
 """
 
 from __future__ import annotations
@@ -8,16 +8,17 @@ from __future__ import annotations
 from halcyon.scaling.planner.capacity.queueing import Replica
 
 _FACTOR = 3.0
-"""Minimum ratio of a request's time in its pod to the time predicted from batch times at which the two contradict each
+"""Ratio of a request's time in its pod to the time predicted from batch times, above which the two contradict each
 other."""
 _MIN_S = 0.25
-"""Seconds by which the time in a pod must also exceed the prediction. They cover transfers and the sampling of
+"""Seconds by which the time in a pod must also exceed the prediction. They allow for transfers and for the sampling of
 counters."""
 _AGREED_FACTOR, _AGREED_S = 2.0, 0.02
-"""Maximum time in a pod at which the batch times are used again after a contradiction. It is a multiple of the time
-predicted from the batch times, plus a number of seconds."""
+"""Limit on the time in a pod, below which batch times are used again after a contradiction. It is `_AGREED_FACTOR`
+times the time predicted from the batch times, plus `_AGREED_S` seconds."""
 PROMISED = 0.5
-"""Share of the rate of answers predicted from batch times, below which full pods contradict the prediction."""
+"""Share of the rate of answers predicted from batch times, below which the rate of full pods contradicts the
+prediction."""
 
 
 def limit_s(replica: Replica | None, held: float) -> float:

@@ -1,7 +1,7 @@
-"""Maximum queue length if balancers reject requests, so that the planner doesn't assume an unlimited queue.
+"""Maximum queue length while balancers reject requests, so that the planner doesn't assume an unlimited queue.
 
 A balancer rejects requests that it can't serve by their deadlines. So its queue holds only about as many requests as
-can be served in time. In a simulation without rejection, this queue would grow to thousands of requests within one pod
+can be served in time. A simulation without rejections would let this queue grow to thousands of requests during one pod
 start, although they will never be queued. The planner knows neither the deadlines nor the service rate that the
 balancer measures. Instead, it uses the queue length observed while requests are rejected.
 
@@ -17,10 +17,10 @@ from halcyon.scaling.frozen import immutable
 
 @immutable(frozen=True, slots=True)
 class RejectionBound:
-    """Recent rejections of requests, and the longest queue that was observed since they began."""
+    """Recent rejections of requests, and the longest queue observed since they began."""
 
     counted: float | None = None
-    """Last value of the counter of rejected requests; None if the value was never known."""
+    """Last value of the counter of rejected requests; None if no value has been known."""
     at: float | None = None
     """Time of the last rejection; None if no request was rejected recently."""
     waiting: float = 0.0
@@ -30,8 +30,8 @@ class RejectionBound:
         """Return the rejections and the longest queue, updated with one sample.
 
         `rejected` is the counter of rejected requests, `waiting` the present number of queued requests. The rejections
-        are forgotten `lasting_s` seconds after the last one. An unknown or invalid counter is ignored. A counter that
-        fell was reset. Its new value is stored, but does not count as rejections, because their times are unknown.
+        are forgotten `lasting_s` seconds after the last one. An unknown or invalid counter is ignored. If the counter
+        fell, it was reset; its new value is stored but does not count as rejections, whose times are unknown.
         """
         if rejected is None or not 0 <= rejected < math.inf:
             rejected = self.counted

@@ -1,4 +1,4 @@
-"""Rate at which a full pod answers requests, from samples of the requests sent to and answered by pods.
+"""Rate at which a full pod answers requests, from samples of the requests sent to pods and answered by them.
 
 Out of scope: whether this rate or the batch times determine the capacity (`answer_evidence`).
 """
@@ -21,17 +21,17 @@ from halcyon.scaling.planner.capacity.answer_samples import (
 )
 
 GROWN = 1.5
-"""Minimum ratio of the time in a pod to the shortest such time. From this ratio on, the requests in a pod are assumed
-to slow each other down."""
+"""Ratio of the time in a pod to the shortest time so far, from which the requests in a pod are assumed to slow each
+other down."""
 _LEVEL = 0.25
-"""Maximum relative change at which the number of requests in execution counts as constant."""
+"""Maximum relative change of the number of requests in execution at which the number counts as constant."""
 SHORT_S, WINDOW_S = 3.0, 10.0
 """Minimum lengths, in seconds, of the window in which a rate of answers is measured. The first value applies to full
 pods, the second to other pods."""
 
 
 def recent_s(seconds: float) -> float:
-    """Return the seconds for which pods must have been full before they count as full.
+    """Return for how many seconds pods must have been full in order to count as full.
 
     `seconds` is the time that a request takes.
     """
@@ -41,9 +41,9 @@ def recent_s(seconds: float) -> float:
 def full_rate(
     samples: Sequence[Sample], seconds: float, fastest_s: float, *, is_full_now: bool
 ) -> tuple[float, float, str] | None:
-    """Return the answer rate of a full pod as (requests per second, requests in execution, `found_by`).
+    """Return the rate of answers of a full pod as (requests per second, requests in execution, name of the method).
 
-    Return None if the pods aren't full.
+    The method is a value of `AnswerEvidence.found_by`. Return None if the pods aren't full.
     """
     ready = samples[-1][READY]
     if seconds < GROWN * fastest_s:

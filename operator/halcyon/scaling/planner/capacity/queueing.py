@@ -3,9 +3,9 @@
 Rates are in requests per second, times in seconds. `dispersion` is the variance of the number of arrivals over its mean
 (1 for Poisson arrivals).
 
-The formulas use the decay rate of a queue with deterministic service (see `largest_load`). Other known results don't
-give the distribution of waiting times, which is needed here. Inoue's bound (arXiv 1912.06322) is for the mean with one
-server; Erlang C is for servers without batches.
+The formulas use the decay rate of a queue with deterministic service (see `largest_load`). The distribution of waiting
+times is needed, and other known results don't give it: Inoue's bound (arXiv 1912.06322) is for the mean with one
+server, and Erlang C is for servers without batches.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from halcyon.scaling.frozen import immutable
 
 LATE_SHARE = 0.001
 """Share of the requests that may be late in steady state. It is a tenth of the share that a p99 objective allows. The
-remaining share is for effects that the formulas don't include, such as load changes and pods that start late."""
+rest is left for effects outside the formulas, such as load changes and pods that start late."""
 _RESIDUAL = 0.5
-"""Average time that a request waits for the batch ahead of it in its pod, as a multiple of the time of a full batch.
+"""Mean time that a request waits for the batch ahead of it in its pod, as a multiple of the time of a full batch.
 
 With this value, `largest_load` allows 99 % of the rate that can be sustained in simulations. This is the median over
 seven arrival distributions, 1 and 20 replicas, and objectives of 2.4, 4 and 8 times a full batch. With the objective of
@@ -59,8 +59,8 @@ class Replica:
     """Number of requests in the largest batch."""
     instances: int = 1
     residual: float = _RESIDUAL
-    """Average time that a request waits for the batch ahead of it, as a multiple of the time of a full batch. The value
-    is 0 if a pod executes many requests at once without batches (`answer_evidence`)."""
+    """Mean time that a request waits for the batch ahead of it, as a multiple of the time of a full batch. It is 0 if a
+    pod executes many requests at once without batches (`answer_evidence`)."""
     batch_s: float = field(init=False, compare=False)
     """Seconds that a full batch takes."""
     peak_rps: float = field(init=False, compare=False)
@@ -75,15 +75,15 @@ class Replica:
     def slack_s(self, latency_s: float) -> float:
         """Return how many seconds of a latency objective are left for queueing.
 
-        The time of a full batch and the average wait for the batch ahead are subtracted from the objective. The result
-        is negative if these two exceed the objective.
+        The time of a full batch and the mean wait for the batch ahead are subtracted from the objective. The result is
+        negative if their sum exceeds the objective.
         """
         return latency_s - (1 + self.residual) * self.batch_s
 
     def within(self, latency_s: float) -> Replica:
-        """Return the replica with a batch size at which two consecutive batches take no longer than the objective.
+        """Return the replica with batches small enough that two in a row take no longer than the objective.
 
-        These two are the batch ahead of a request and the request's own batch. If even two batches of one request each
+        The two batches are the one ahead of a request and the request's own. If even two batches of one request each
         take too long, the maximum batch size is 1.
         """
         line = self.line

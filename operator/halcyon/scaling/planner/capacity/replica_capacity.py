@@ -1,7 +1,7 @@
 """Capacity of a replica, learnt from the batches that the model's own pods execute.
 
-The class `Capacity` also has the fields for start times of pods, because both are stored as one part of the planner's
-memory. `start_time` updates and reads these fields.
+The class `Capacity` also holds the start times of pods, because both are stored as one part of the planner's memory.
+The module `start_time` updates and reads them.
 """
 
 from __future__ import annotations
@@ -15,52 +15,51 @@ from halcyon.scaling.planner.capacity.queueing import ServiceLine
 
 _MAX_WEIGHT = 2000.0
 """Maximum total weight of past batches in the fit of batch time to batch size. Older batches lose weight only when new
-ones are executed. Gradual changes are therefore followed, but nothing is forgotten while the model is idle."""
+ones are executed. So the fit follows gradual changes, but forgets nothing while the model is idle."""
 _MAX_SAMPLE_BATCHES = 200.0
 """Maximum weight of one sample, in batches. A large fleet may execute many more batches between two samples. With this
-maximum, the result depends on at least the last ten samples and their batch sizes."""
+maximum, the result depends on the last ten samples or more, and on their batch sizes."""
 _PRIOR_SPREAD = 25.0
-"""Weight of the previous slope of the line that is fitted to the batch times. Its unit is that of the spread of the
-batch sizes (weight x rows squared). At a spread of this value, the previous and the new slope count equally."""
+"""Weight of the previous slope when a line is fitted to the batch times again. It is in the unit of the spread of the
+batch sizes, weight x rows squared. If the spread has this value, the previous and the new slope count equally."""
 _MIN_SAMPLES = 20.0
 """Minimum number of batches before a line is fitted to their times, unless their sizes differ enough (`_MIN_SPREAD`).
-The first batches are few and small, and run on a cold pod. In one case, a line through two of these batches gave an
-eighth of a replica's real capacity. An unnecessary replica was therefore started and kept for three minutes. Under
-load, 20 batches take seconds. A warm-up with the smallest and the largest batch gives the line earlier."""
+The first batches are few and small, and run on a cold pod. In one case, a line through two of them gave an eighth of a
+replica's real capacity, so that an unnecessary replica was started and kept for three minutes. Under load, 20 batches
+take seconds. A warm-up with the smallest and the largest batch provides the line earlier."""
 _MIN_SPREAD = 4.0
 """Minimum spread of batch sizes, in rows squared, at which a line is fitted to fewer than `_MIN_SAMPLES` batches. One
-batch of 1 row and one of 4 have a spread of 4.5. Batches of neighbouring sizes have a smaller spread, and the
-difference of their times is only noise."""
+batch of 1 row and one of 4 have a spread of 4.5. Two batches of similar sizes have a smaller spread, and the difference
+between their times is only noise."""
 _OUTLIER = 5.0
 """Ratio of a batch's time to the predicted time, above which the batch is ignored. The usual causes are a pause and a
 different choice of GPU kernel."""
 _FIRST_BATCHES = 20.0
 """Divisor for the weight of a pod's first report of a batch size. That report includes the first execution of the size,
-which takes 3 to 300 times as long as later ones on a GPU. With this divisor, the error from all first executions of a
-model is 10 % after 100 batches, however many first executions there were."""
+which takes 3 to 300 times as long as later ones on a GPU. With this divisor, the first executions together cause an
+error of 10 % after 100 batches, however many there were."""
 _OLD_REVISION = 20.0
-"""Weight of data from the previous revision, in batches. This data is a good initial guess if only a label has changed.
-If the model has changed, new batches soon outweigh it."""
+"""Maximum weight, in batches, of data from the previous revision. It is a good initial guess if only a label has
+changed. If the model has changed, new batches soon outweigh it."""
 _MEASURED_BATCHES = 20.0
 """Initial weight of batch times that `halcyon bench` has measured, in batches."""
 _OUTWEIGHED = 100.0
 """Number of executed batches after which batch times measured by `halcyon bench` have no weight. The weight falls
-linearly to 0, so that wrong measurements are forgotten. With a constant weight of 20 batches, times that are threefold
-too long would still cause a relative error of 33 % after 100 batches."""
+linearly to 0, so that wrong measurements are forgotten. With a constant weight of 20 batches, times three times too
+long would still cause an error of 33 % after 100 batches."""
 
 _Ran = tuple[int, int, float]
 """Batches of one size since the previous sample: (rows in the batch, number of executions, mean seconds)."""
 _Sums = tuple[float, float, float, float, float]
-"""Sums over batches, each with its weight: (weight, rows, rows squared, seconds, rows times seconds)."""
+"""Weighted sums over batches: (weight, rows, rows squared, seconds, rows times seconds)."""
 
 
 @immutable(frozen=True, slots=True)
 class Capacity:
     """Learnt capacity of a replica, and recent start times of pods.
 
-    The capacity is a line fitted to batch times (service line), stored with the weighted sums for the fit.
-
-    In the sums, older batches have less weight.
+    The capacity is a line fitted to batch times (service line). It is stored with the weighted sums for the fit, in
+    which older batches have less weight.
     """
 
     weight: float = 0.0
@@ -81,12 +80,12 @@ class Capacity:
     """Batch times that `halcyon bench` measured before any traffic, as (rows in the batch, seconds); empty if there is
     no measurement."""
     batches: float = 0.0
-    """Number of batches that the revision has executed. The batches in the first report of each batch size are not
-    counted. The more batches have been executed, the less weight the batch times from `halcyon bench` have."""
+    """Number of batches that the revision has executed, without those in the first report of each batch size. The more
+    there are, the less weight the batch times from `halcyon bench` have."""
 
     @property
     def is_outweighed(self) -> bool:
-        """Return whether so many batches have been executed that times from `halcyon bench` have no weight."""
+        """Return whether traffic outweighs the batch times from `halcyon bench`, so that they have no weight."""
         # A memory of an older version contains the weight of the batches, but not their number.
         return max(self.batches, self.weight - _OLD_REVISION) >= _OUTWEIGHED
 
@@ -103,7 +102,7 @@ class Capacity:
     def with_prior(self, prior: Mapping[int, float]) -> Capacity:
         """Return the capacity with batch times from a warm-up (seconds by number of rows).
 
-        The capacity is unchanged if a line fitted to batch times is known already.
+        The capacity is unchanged if a line has already been fitted to batch times.
         """
         if self.line is not None or not prior:
             return self
@@ -156,7 +155,7 @@ class Capacity:
         )
 
     def with_batches(self, batches: Mapping[int, tuple[int, float]]) -> Capacity:
-        """Return the capacity updated with new values of the `batch_stats` counters. A counter that fell was reset."""
+        """Return the capacity updated with new `batch_stats` counters. A counter that fell is treated as reset."""
         if len(batches) == len(self.seen) and not [1 for rows, n, took in self.seen if batches.get(rows) != (n, took)]:
             return self
         before = {rows: (count, seconds) for rows, count, seconds in self.seen}
@@ -189,7 +188,7 @@ class Capacity:
     def _with_more(
         self, more: Sequence[_Ran], seen: tuple[tuple[int, int, float], ...], first: Sequence[_Ran], ran: float
     ) -> Capacity:
-        """Return the capacity after adding the batches of one sample and fitting the line to the batch times again.
+        """Return the capacity with the batches of one sample added and the line fitted to the batch times again.
 
         `first` contains the batches that include the first execution of their size; `ran` is the new value of
         `batches`.
@@ -233,9 +232,9 @@ def _is_enough(sums: _Sums) -> bool:
 
 
 def _sum(before: _Sums, sample: Sequence[tuple[float, int, float]]) -> _Sums:
-    """Return the sums after adding one sample and reducing the weight of older ones.
+    """Return the sums with one sample added and the weight of older ones reduced.
 
-    `sample` is (weight, rows, mean seconds).
+    Each entry of `sample` is (weight, rows, mean seconds).
     """
     total = before[0]
     new = sum(weight for weight, _, _ in sample)
@@ -253,11 +252,11 @@ def _sum(before: _Sums, sample: Sequence[tuple[float, int, float]]) -> _Sums:
 
 
 def _without_first(first: Iterable[_Ran]) -> list[_Ran]:
-    """Return the first reported batches of each size, without the additional time of the model's very first execution.
+    """Return the first reported batches of each size, without the extra time of the model's very first execution.
 
-    The very first execution takes as long as hundreds of others, and usually has one row or a few. A larger batch is
-    never faster than a smaller one. If a size takes longer on average than a larger size that ran at least as often,
-    the difference is therefore this additional time. It is subtracted.
+    The very first execution takes as long as hundreds of others, and usually has only a few rows. A larger batch is
+    never faster than a smaller one. So if a size takes longer on average than a larger size that ran at least as often,
+    the difference is this extra time and is subtracted.
     """
     capped: list[_Ran] = []
     for rows, count, took in sorted(first, reverse=True):
@@ -268,7 +267,7 @@ def _without_first(first: Iterable[_Ran]) -> list[_Ran]:
 def _fitted(  # noqa: PLR0917  # the five sums of a weighted line
     weight: float, rows: float, rows2: float, seconds: float, rows_seconds: float, previous: ServiceLine | None
 ) -> ServiceLine | None:
-    """Return a line fitted to the batch times by least squares, in which the previous slope is also weighted.
+    """Return the line fitted to the batch times by weighted least squares, with the previous slope as a prior.
 
     The previous slope decides if the batch sizes differ too little. Neither the constant nor the slope of the result is
     negative, because a larger batch is never faster.

@@ -1,7 +1,7 @@
 """Limit that all pods of a model share, such as a lock, a database, or a GPU that other processes use.
 
-The limit is found by comparing the rate at which full pods answer together with the rate of fewer full pods before. Out
-of scope: whether pods are full (`answer_evidence`), and what the plan does with the limit (`parts`).
+The limit is detected by comparing the total rate of answers of full pods with the rate that fewer full pods reached
+before. Out of scope: whether pods are full (`answer_evidence`), and what the plan does with the limit (`parts`).
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from halcyon.scaling.lazy_text import plain
 
 _MARGINAL = 0.4
 """Share of the expected gain from additional pods, below which the pods are considered to share a limit. The expected
-gain is the gain if pods don't affect each other."""
+gain is that of independent pods."""
 _MORE = 1.3
-"""Minimum ratio between two numbers of pods whose answer rates are compared. With a smaller ratio, the expected gain is
-too small to be distinguished from noise."""
+"""Minimum ratio between two numbers of pods whose rates of answers are compared. With a smaller ratio, the expected
+gain can't be distinguished from noise."""
 _LIFTED = 1.2
-"""Factor by which the rate of answers of all pods must increase before a known limit that they share is dropped."""
+"""Factor by which the rate of answers of all pods must increase before a known shared limit is dropped."""
 _PEAK_S = 300.0
-"""Maximum age, in seconds, of a rate of answers of fewer full pods that is used for a comparison. Older rates aren't
+"""Maximum age, in seconds, of an earlier rate of fewer full pods that is used for a comparison. Older rates aren't
 used, because pods may have become slower."""
 
 Peaks = tuple[tuple[int, float, float], ...]
@@ -33,17 +33,16 @@ class SharedLimit:
     """Limit that all pods share, such as a database or a lock."""
 
     replicas: int
-    """Number of replicas that are enough to reach the limit. This is one replica more than would be needed if the
-    replicas didn't affect each other."""
+    """Number of replicas that reach the limit: one more than would be needed if the replicas were independent."""
     rps: float
-    """Requests per second that all pods together answered at the limit."""
+    """Requests per second that all pods together answer at the limit."""
     pods: int
-    """Number of full pods that together answered no more than `rps` requests per second."""
+    """Number of full pods with which the limit was detected."""
     at: float
-    """Time at which the shared limit was found."""
+    """Time at which the limit was detected."""
 
     def describe(self) -> str:
-        """Return the comparison by which the limit was found, as a sentence with numbers."""
+        """Describe how the limit was detected, as a sentence with numbers."""
         return (
             f"{self.pods} full pods answered {plain(self.rps, 3)} req/s together, about as much as {self.replicas - 1} of their "
             "own: they share a limit, so more replicas would answer no more"
@@ -62,10 +61,9 @@ def with_peak(
 ) -> tuple[Peaks, SharedLimit | None]:
     """Return the stored answer rates and the shared limit after a new measurement.
 
-    The measurement is that `ready` full pods have answered `rate` requests per second. `slack` is the error of `rate`,
-    in requests per second. `alone` is (pods, requests per second of each), the capacity of fewer pods, computed from
-    their batch times. `alone` is used only to find a limit below the number of ready pods, because such a limit can be
-    tested by running fewer pods.
+    The measurement is that `ready` full pods answer `rate` requests per second, with an error of `slack`. `alone` is
+    the capacity of fewer pods according to their batch times, as (pods, requests per second of each). It can only show
+    a limit that fewer than `ready` replicas reach, because running fewer pods then tests the limit.
     """
     recent = {count: (total, time) for count, total, time in peaks if at - time <= _PEAK_S}
     previous = recent.get(ready)
@@ -89,5 +87,5 @@ def with_peak(
 
 
 def _adds_little(ready: int, rate: float, fewer: int, before: float) -> bool:
-    """Return whether `ready` pods answer hardly more requests than `fewer` pods answered before."""
+    """Return whether `ready` pods answer hardly more requests per second than `fewer` pods did before."""
     return ready >= _MORE * fewer and before > 0 and rate - before < _MARGINAL * before * (ready - fewer) / fewer

@@ -11,11 +11,11 @@ from dataclasses import replace
 from halcyon.scaling.planner.capacity.replica_capacity import Capacity
 
 PLANNED_SHARE = 0.75
-"""Quantile of the recent start times that is used for planning. It includes slow starts that are usual, but not the one
-start in twenty that hangs."""
+"""Quantile of the recent start times that the planner uses. It covers ordinary slow starts, but not the one start in
+twenty that hangs."""
 _MAX_STARTS = 20
-"""Number of recent start times that are stored. They are enough for a quantile, but few enough to follow a change of
-the image."""
+"""Number of recent start times that are stored. They are enough for a quantile, but few enough that a new image soon
+shows."""
 
 
 def with_starts(capacity: Capacity, pods: Mapping[str | int, float]) -> Capacity:
@@ -31,7 +31,7 @@ def with_starts(capacity: Capacity, pods: Mapping[str | int, float]) -> Capacity
 
 
 def start_s(capacity: Capacity, share: float, default: float) -> float:
-    """Return the number of seconds within which the share `share` of the recent pod starts finished.
+    """Return the number of seconds within which a share `share` of the recent pod starts finished.
 
     Return `default` if there were no starts.
     """

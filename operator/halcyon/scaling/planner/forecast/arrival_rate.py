@@ -1,6 +1,6 @@
 """Arrival rate: the present rate and its trend, from a counter of requests.
 
-The rate follows a step of the load within seconds, is steady under noise, and is not misled by one burst. The state
+The rate follows a step of the load within seconds, but stays steady under noise and during a single burst. The state
 consists of a few hundred (time, counter) pairs. Out of scope: seasons (`seasonality`), recurring spikes
 (`recurring_spikes`).
 """
@@ -17,57 +17,57 @@ from halcyon.scaling.planner.forecast.dispersion import Dispersion
 from halcyon.scaling.planner.forecast.steady_rise import TREND_BLOCKS, extrapolated, rises_steadily
 
 _WINDOWS_S = (0.9, 2.0, 4.0, 8.0, 15.0, 30.0)
-"""Lengths, in seconds, of the windows in which a sudden rise is detected. If the rate in one of them is higher, it can
-replace the mean of longer windows. The shortest length is the interval between two agent reports: one second minus
-jitter. Each window is about twice as long as the one before."""
+"""Lengths, in seconds, of the windows in which a sudden rise is detected. A higher rate in one of them can replace the
+mean of longer windows. The shortest length is the interval between two agent reports: one second minus jitter. Each
+window is about twice as long as the one before."""
 _LONG_S = 60.0
-"""Length, in seconds, of the shortest window whose mean can lower the arrival rate. Autoscalers usually use this length
-(KPA, Cortex)."""
+"""Length, in seconds, of the shortest window whose mean can lower the arrival rate. Other autoscalers (KPA, Cortex) use
+this length as well."""
 _CALM_S = (900.0, 480.0, 240.0, 120.0)
-"""Lengths, in seconds, of the longer windows. While the load is constant, the rate is averaged over these windows.
-Samples are kept for the longest of them."""
+"""Lengths, in seconds, of the long windows over which the rate is averaged while the load is constant. Samples are kept
+for the longest of them."""
 _AGREE_SIGMAS = 2.0
-"""Maximum difference between the means of a window and of a longer window that are considered equal. It is in standard
-errors of the mean (95 % confidence). Values from 1.5 to 3 give the same results in the table of scenarios."""
+"""Maximum difference, in standard errors of the mean, at which the means of a window and of a longer window count as
+equal (95 % confidence). Values from 1.5 to 3 give the same results in the table of scenarios."""
 _SIGMAS = 5.0
-"""Number of standard errors by which the rate in a short window must exceed the mean of longer windows to replace this
-mean. The number must be high because six windows are tested every second. With 20 % noise in each second, 3.5 standard
-errors (once in 4,300 samples) gave a false step every few hours. A step of the load that needs another replica reaches
-5 standard errors within seconds."""
+"""Number of standard errors by which the rate in a short window must exceed the mean of longer windows in order to
+replace it. The number must be high because six windows are tested every second. With 20 % noise in each second, 3.5
+standard errors (once in 4,300 samples) gave a false step every few hours. A step of the load that needs another replica
+reaches 5 standard errors within seconds."""
 _SURE_SIGMAS = 2.0
 """Number of standard errors that are subtracted from the arrival rate in the first seconds (95 % confidence). Replicas
-are added only for the rest. If only one standard error were subtracted, one pod start in six would be wrong."""
+are added only for the remaining rate. With one standard error, one pod start in six would be unnecessary."""
 _UNKNOWN_NOISE = 0.2
 """Assumed standard deviation of the number of arrivals in one second, as a share of the mean. It is used until the
-noise is known. Without this assumption, noise was mistaken for a step after a few similar seconds in a row at a high
-rate. At low rates, Poisson noise is at least as large. With 0.25, steps in the first half minute are detected later."""
+noise is known. Without it, noise at a high rate was mistaken for a step after a few similar seconds in a row. At low
+rates, Poisson noise is at least as large. With 0.25, steps in the first half minute are detected later."""
 _OPENING_SIGMAS = (1.0, 0.5)
-"""Number of standard errors that are subtracted from the rate in the first minute after the first request, as (at first,
-later). `_OPENING_S` has the times. They apply to models with a measured capacity, `_SURE_SIGMAS` to others. Less is
-certain at first: pods that are started for a chance rise stay for minutes."""
+"""Numbers of standard errors, first and last, that are subtracted from the rate in the first minute after the first
+request (`_OPENING_S`). They apply to models with a measured capacity; other models use `_SURE_SIGMAS`. The first is
+larger because a chance rise would start pods that then run for minutes."""
 _OPENING_S = (1.0, 3.0)
-"""Times, in seconds since the first request, until which the first value of `_OPENING_SIGMAS` is used, and from which the
-second is. Between these times, the number of standard errors falls linearly."""
+"""Times in seconds after the first request: the first number of `_OPENING_SIGMAS` applies until the first time, the
+last number from the second time on. Between them, the number falls linearly."""
 _OPENING_FEW = 4.0
-"""Number of requests up to which the first value of `_OPENING_SIGMAS` is used at any time. From more requests, at least as
-much is subtracted as from this number. Without this minimum, a model with few requests of 5 s each would use 20 % more
-GPU time in five minutes."""
+"""Number of requests up to which the first number of `_OPENING_SIGMAS` always applies. With more requests, at least as
+much is subtracted as with this many. Otherwise a model with few requests of 5 s each would use 20 % more GPU time in
+five minutes."""
 _LIKELY = 1.65
 """Number of standard errors by which the load must exceed a forecast for the forecast to count as too low (95 %
-confidence). The number can be this low, because one comparison changes the learnt values only slightly."""
+confidence). This low number is enough, because one comparison changes the learnt values only slightly."""
 _FINE_S = _LONG_S + 10.0
 """Maximum age, in seconds, of the samples that are stored at short intervals (fine samples). It is longer than the long
 window, so that a lost report does not shorten that window."""
 _COARSE_S = 900.0
 """Maximum age, in seconds, of the samples that are stored at long intervals (coarse samples). The trend needs samples
-over four times the start time of a pod. This age is enough for the slowest usual pod."""
+over four times the start time of a pod. This age is enough even for pods that start slowly."""
 _COARSE_INTERVAL_S = 5.0
 """Interval of coarse samples, in seconds. The first sample after each whole multiple of the interval is kept. Agents
-report at least this often. The multiples are counted on the clock, not from the previous sample. Otherwise, two models
-with the same load would detect a trend up to one interval apart."""
+report at least this often. Multiples of the clock are used, not times since the previous sample, because two models
+with the same load would otherwise detect a trend up to one interval apart."""
 _ENDS_SIGMAS = 2.0
-"""Minimum difference, in standard errors, between the arrivals in the first and the last block of a time span. If the
-difference is smaller, the span is not searched for a trend. Only one of 2,500 proven rises has a smaller difference."""
+"""Minimum difference, in standard errors, between the arrivals in the first and the last block of a time span. With a
+smaller difference, the span is not searched for a trend. Only one in 2,500 proven rises has a smaller difference."""
 _TREND_SPANS = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Lengths of the time spans that are searched for a trend, as multiples of the forecast's horizon."""
 _MIN_TREND_S = 60.0
@@ -76,9 +76,9 @@ _MIN_TREND_S = 60.0
 
 @immutable(frozen=True, slots=True)
 class ArrivalRate:
-    """Arrival rate of a model, computed from samples of the arrival counter.
+    """Arrival rate of a model, computed from samples of its arrival counter.
 
-    The samples are adjusted so that the counter continues if the counting process restarts.
+    The samples are adjusted so that the counter goes on after a restart of the counting process.
     """
 
     times: tuple[float, ...] = ()
@@ -102,18 +102,14 @@ class ArrivalRate:
         default=None, init=False, repr=False, compare=False
     )
     """Cached result of `_spans`, with the horizon for which it was computed. It changes only when a coarse sample is
-    stored.
-
-    For each time span that the samples cover, the result contains (length, arrivals in its first block, arrivals in its
-    last block). Usually the load doesn't rise, and nothing else is computed.
-    """
+    stored. Usually the load doesn't rise, and nothing else is computed."""
 
     def with_sample(self, at: float, counter: float, *, block_s: float) -> ArrivalRate:
-        """Return the samples after adding one. A sample that is not newer than the last one changes nothing.
+        """Return the samples with one more added. A sample that is not newer than the last one changes nothing.
 
         If the clock was set back by more than a minute, all earlier samples are dropped. Otherwise there would be no
-        rate until the clock has caught up. `block_s` is the length of the blocks in which the dispersion is measured:
-        about the latency objective.
+        rate until the clock has caught up. `block_s` is the length of the blocks in which the dispersion is measured,
+        which is about the latency objective.
         """
         if self.raw is None or not self.times or at < self.times[-1] - _LONG_S:
             return ArrivalRate((at,), (0.0,), (at,), (0.0,), counter, self.spread.beginning(at), since=at)
@@ -165,15 +161,15 @@ class ArrivalRate:
         """Return the present arrival rate in requests per second; None if there are fewer than two samples.
 
         First, a mean over a long time is computed (`_calm`). It starts with the mean of 15 minutes. Each shorter
-        window, down to one minute, limits the value to its own confidence interval. So the rate is stable under a
-        constant load, unlike the mean of a minute, but follows a falling load within a minute.
+        window, down to one minute, limits the value to its own confidence interval. So the rate is more stable under a
+        constant load than the mean of a minute, but still follows a falling load within a minute.
 
-        Second, a window shorter than a minute can prove a higher rate. Of these windows, the one that proves the
-        highest rate raises the result to the lower end of its own interval. A step of the load is therefore detected
-        within seconds and not overestimated.
+        Second, windows shorter than a minute can prove a higher rate. The window that proves the highest rate raises
+        the result to the lower end of its confidence interval. A step of the load is therefore detected within seconds
+        and not overestimated.
 
-        A higher last value of the counter never lowers the result, because a shorter window gains more from it than a
-        longer one.
+        Additional requests in the last sample never lower the result, because they raise the rate of a shorter window
+        more than that of a longer one.
         """
         rate = self._rate
         if rate is not None and math.isnan(rate):
@@ -205,7 +201,7 @@ class ArrivalRate:
         return rate
 
     def _calm(self, now: float, total: float, spread: float) -> float:
-        """Return the mean rate over the longest time that is consistent with the newer samples, in requests per second.
+        """Return the mean rate (requests/s) over the longest time that is consistent with the newer samples.
 
         The last minute must contain a request.
         """
@@ -236,7 +232,7 @@ class ArrivalRate:
         """Return the share of the arrival rate for which replicas may be added. It is 1 after the first minute.
 
         The replicas that ran at the first request were presumably chosen for a reason. A few seconds of arrivals are
-        little evidence that more replicas are needed. Therefore two standard errors are subtracted from the rate at
+        little evidence that more replicas are needed. Two standard errors are therefore subtracted from the rate at
         first, and less with each second.
         """
         if len(self.times) < 2:
@@ -254,7 +250,7 @@ class ArrivalRate:
     def opening(self) -> float | None:
         """Return a cautious estimate of the rate since the first request, in requests per second.
 
-        Return None if the first request is more than a minute ago, or if there was none. The time before it is not
+        Return None if there was no request, or if the first one is more than a minute ago. The time before it is not
         counted, because it shows that the model was idle, not that its rate is low.
         """
         times, counts = self.times, self.counts
@@ -328,11 +324,10 @@ class ArrivalRate:
 
             1. A span is divided into seven blocks.
             2. The slope is the median of the six increases between blocks, minus part of its standard error.
-            3. The last block is extrapolated with this slope, but no further ahead than the length of the span.
+            3. The last block is extrapolated with this slope, but no further ahead than the span is long.
             4. The trend is accepted if the blocks rise steadily and by more than chance (`rises_steadily`).
 
-        The result is the highest rate that any accepted trend gives. A higher last value of the counter never lowers
-        the result.
+        The result is the highest rate of any accepted trend. Additional requests in the last sample never lower it.
         """
         if len(self.coarse_times) < 2 or self.coarse_counts[-1] <= self.coarse_counts[0]:
             return None  # nothing has arrived, so nothing rises

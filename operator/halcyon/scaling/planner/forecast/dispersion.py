@@ -2,9 +2,9 @@
 
 The dispersion of Poisson arrivals is 1.
 
-There are two estimates for two purposes. `value` is used to size queues, and changes little within seconds. `doubt` is
-used to separate noise from real changes, and must be usable within seconds. If a noisy load were treated as Poisson
-arrivals, steps would be detected that do not exist.
+There are two estimates. `value`, which changes slowly, is used to size queues. `doubt`, which is available within
+seconds, is used to separate noise from real changes: if a noisy load were treated as Poisson arrivals, nonexistent
+steps would be detected.
 """
 
 from __future__ import annotations
@@ -15,33 +15,32 @@ from dataclasses import replace
 from halcyon.scaling.frozen import immutable
 
 _SPAN_S = 300.0
-"""Time constant of the estimated dispersion, in seconds. It is long enough to describe the traffic in general and not
-just one moment."""
+"""Time constant of the estimated dispersion, in seconds. It is long enough to describe the traffic in general instead
+of a single moment."""
 _MAX_INDEX = 200.0
 """Maximum dispersion. The burstiest known trace has a dispersion of 13. With a higher dispersion, no change could be
 distinguished from noise."""
 _UNSEEN = 13.0
 """Dispersion assumed before the first sample. It is the dispersion of the burstiest known trace."""
 _MIN_DIFFERENCES = 5
-"""Minimum number of differences between neighbouring blocks for an estimate of the dispersion. A minimum of 8 gives the
-same results for the first hours of constant loads."""
+"""Minimum number of differences between neighbouring blocks for an estimate of the dispersion. With a minimum of 8, the
+results for the first hours of constant loads are the same."""
 _FIRST = 31
-"""Number of differences between neighbouring blocks from which the first estimate, a median, is computed. With blocks
-of one second, they take half a minute. The error of the estimate is then 50 %, and 25 % one minute later."""
+"""Number of differences between neighbouring blocks whose median is the first estimate. With blocks of one second,
+collecting them takes half a minute. The error of the estimate is then 50 %, and 25 % one minute later."""
 _MEDIAN_WORTH = 12
-"""Weight of the first estimate of the dispersion (a median), as a number of differences, when later differences are
-averaged with it. The relative standard error of the median of 31 differences is 0.37. The mean of this many differences
-has the same error."""
+"""Weight of the first estimate of the dispersion (a median) when later differences are averaged with it, as a number of
+differences. The relative standard error of the median of 31 differences is 0.37, which is also the error of the mean of
+this many differences."""
 _MIN_QUIET_S = 10.0
-"""Minimum pause in seconds after which new arrivals count as a step and not as noise. It is twice the longest interval
-between reports of an agent."""
+"""Minimum pause, in seconds, after which new arrivals count as a step instead of noise. It is twice the longest
+interval between reports of an agent."""
 _MIN_QUIET_BLOCKS = 3
-"""Minimum pause, as a number of blocks of time, after which new arrivals count as a step and not as noise. It applies
-in addition to `_MIN_QUIET_S`. If the latency objective is several minutes, blocks are long, and a block may be empty by
-chance."""
+"""Minimum pause, in blocks of time, after which new arrivals count as a step instead of noise. It applies in addition
+to `_MIN_QUIET_S`, because blocks are long and may be empty by chance if the latency objective is several minutes."""
 _EDGE = 2
-"""Number of differences between neighbouring blocks that one step of the load affects. It is two because a step occurs
-within a block and thus changes two differences."""
+"""Number of differences between neighbouring blocks that one step of the load affects. A step occurs within a block and
+thus changes two differences."""
 _NEAR = 1.2
 """Maximum ratio of `doubt` to `value` at which the estimate `value` counts as learnt. Values of 1.05 and 1.5 give the
 same planned replicas."""
@@ -51,9 +50,9 @@ _MEDIAN = 0.455
 
 @immutable(frozen=True, slots=True)
 class Dispersion:
-    """Estimates of the dispersion of arrivals, with the data for the next update.
+    """Estimates of the dispersion of arrivals, with the counts of the present and the previous block of time.
 
-    This data is about the present and the previous block of time.
+    The counts are needed for the next update.
     """
 
     value: float = 1.0
@@ -66,12 +65,12 @@ class Dispersion:
     the same as in `value`. If the load starts with empty blocks, the noise is assumed to be Poisson noise, and the
     arrivals after these blocks count as a step.
 
-    The differences of a step after a pause are left out. Otherwise, for short loads with pauses, the median would
-    describe only the steps.
+    The differences that a step after a pause causes are left out. Otherwise, for short loads with pauses, the median
+    would describe only the steps.
     """
     first: tuple[float, ...] = ()
-    """First squared differences between neighbouring blocks of time, normalised and in order. There are at most
-    `_FIRST` of them. Pairs of empty blocks are left out."""
+    """First squared differences between neighbouring blocks of time, normalised, in order, and at most `_FIRST`. Pairs
+    of empty blocks are left out."""
     later: int = 0
     """Number of differences between neighbouring blocks that came after those in `first`."""
     begin: float | None = None
@@ -85,16 +84,16 @@ class Dispersion:
     quiet_s: float = 0.0
     """Seconds since the last request, counted in whole blocks."""
     edge: int = 0
-    """Number of further differences between blocks to ignore, because a step after a pause causes them."""
+    """Number of further differences between blocks to ignore, because they are due to a step after a pause."""
 
     @property
     def doubt(self) -> float:
-        """Return the highest dispersion that the load may have: the highest of the estimates and 1."""
+        """Return the highest plausible dispersion of the load: the highest of the estimates and 1."""
         return max(self.value, self.noise, 1.0)
 
     @property
     def is_learnt(self) -> bool:
-        """Return whether the estimate `value` is so close to `doubt` that it counts as learnt."""
+        """Return whether `value` is close enough to `doubt` to count as learnt."""
         return self.doubt <= _NEAR * max(self.value, 1.0)
 
     @property
@@ -125,7 +124,7 @@ class Dispersion:
         return math.sqrt(1.5 * min(self.before_s / _SPAN_S, 1.0))
 
     def beginning(self, at: float) -> Dispersion:
-        """Return a copy with the learnt estimates but without counts.
+        """Return a copy that keeps the learnt estimates and resets the counts.
 
         It is used after the arrival counter has restarted at 0.
         """

@@ -1,14 +1,14 @@
-"""Recurring spikes of the arrival rate: when they began, how high and long they were, and when the next one is due.
+"""Recurring spikes of the arrival rate: their onsets, heights and lengths, and the time of the next spike.
 
 The rate is sampled every 1 to 10 s and compared with a baseline, which is its slow average. A spike begins when the
-rate exceeds twice the baseline, and exceeds the baseline by more than a Poisson fluctuation. If the load is burstier
-than Poisson arrivals, the excess must be larger than the usual fluctuation. The spike ends when the rate has been below
-half the spike's height for a while.
+rate exceeds twice the baseline, and the rise is too large to be random. Random fluctuation is that of Poisson arrivals,
+or the usual one if the load is burstier. The spike ends when the rate has been below half the spike's height for a
+while.
 
 A bet is a prediction of the onset of the next spike, made when a spike ends (`spike_prediction`). A bet is wrong if the
 predicted time passes without an onset, or if an onset comes long before that time. If there are no samples at the
 predicted time, it is unknown whether the bet was wrong. The bet is then postponed by one interval. Out of scope:
-seasons (`seasonality`), and the use of a bet.
+seasons (`seasonality`), and how a bet is used.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ BASE_S = 300.0
 """Time constant of the baseline, which is the slow average of the arrival rate, in seconds. The baseline does not
 change during a spike."""
 FALL_S = 60.0
-"""Time constant of the baseline of the arrival rate while it falls, in seconds. It is shorter than `BASE_S`, because a
-load that has ended must not affect the baseline of the next load."""
+"""Time constant of the baseline while it falls, in seconds. It is shorter than `BASE_S`, so that a load that has ended
+does not affect the baseline of the next load."""
 FAST_S = 10.0
-"""Time constant, in seconds, of a count of requests in which older requests have less weight. The count detects spikes
+"""Time constant, in seconds, of a count of requests in which older requests have less weight. The count reveals spikes
 that are too small to be proven by one sample."""
 MIN_LEARN_S = 60.0
 """Minimum time, in seconds, over which the baseline of the arrival rate must be averaged before spikes are detected."""
@@ -40,22 +40,23 @@ SIGMAS = 5.0
 count, because its distribution is close to normal even for small counts. With one test per second, a rise of 5 standard
 errors occurs by chance once in 40 days."""
 SURPRISE = 16.0
-"""Maximum contribution of one sample to the burstiness of the load, as a multiple of the present burstiness. Without
-this limit, the first seconds of a spike would increase the burstiness so much that the rest would count as usual noise.
-The value was chosen among 4, 9, 16, 25 and 40 on synthetic load. With lower values, spikes are detected in bursty
-noise. With higher values, small spikes are missed."""
+"""Maximum contribution of one sample to the measured burstiness of the load, as a multiple of its present value.
+Without this limit, the first seconds of a spike would raise the burstiness so much that the rest of the spike would
+count as usual noise. The value was chosen among 4, 9, 16, 25 and 40 on synthetic load. With lower values, spikes are
+detected in bursty noise. With higher values, small spikes are missed."""
 MIN_QUIET_S = 10.0
 """Seconds after which a spike has ended if the rate stays below the midpoint between the baseline and the spike's
 height. Shorter gaps are part of the spike."""
 MAX_SPIKE_S = 1800.0
 """Maximum length of a spike in seconds. A longer rise counts as a new level of the load."""
 MAX_GAP_S = 60.0
-"""Maximum time between two samples, in seconds. If it is exceeded, the time between them counts as unobserved."""
+"""Maximum time between two samples, in seconds. If they are further apart, the time between them counts as
+unobserved."""
 MAX_SPIKES = 16
 """Maximum number of past spikes that are stored. Only the newest intervals must agree, so older spikes are not
 needed."""
 ROW = 3
-"""Minimum number of similar spikes after which they form a known series. Two spikes can be similar by chance."""
+"""Minimum number of similar spikes that form a known series. Two spikes may be similar by chance."""
 ALIKE = 1.25
 """Maximum ratio between the lengths, and between the heights, of the spikes in a known series. When such a spike ends,
 its pods are released at once, because the next spike is predicted. Bursts that are similar only in their intervals
@@ -88,8 +89,8 @@ class SpikeMemory:
     """Burstiness: the variance of the counts of requests divided by their mean. It is at least 1, the value for Poisson
     arrivals."""
     count: float = 0.0
-    """Number of requests in about the last `FAST_S` seconds, with exponentially falling weights. The field `seconds` is
-    the observed time with the same weights."""
+    """Number of requests in about the last `FAST_S` seconds, with exponentially decreasing weights. The field `seconds`
+    is the observed time with the same weights."""
     seconds: float = 0.0
     onset: float | None = None
     """Time at which the present spike began; None if there is no spike now."""
@@ -101,8 +102,7 @@ class SpikeMemory:
     """Past spikes, oldest first; at most `MAX_SPIKES`."""
     bet: Bet | None = None
     wrong_at: float | None = None
-    """Time at which a prediction of a spike (`bet`) last turned out to be wrong; None if no prediction has been wrong
-    so far."""
+    """Time at which a predicted spike (`bet`) last turned out to be wrong; None if no prediction has been wrong."""
 
     def observed(self, at: float, rate: float) -> SpikeMemory:
         """Return the state updated with `rate`, the mean arrival rate since the last call, in requests per second.
@@ -183,8 +183,8 @@ class SpikeMemory:
 def expected(memory: SpikeMemory, at: float, lead_s: float) -> Expected | None:
     """Return the arrival rate of a spike that is predicted for the time from `at` to `at + lead_s`.
 
-    Return None if no spike is predicted for this time. If the present spike was predicted, its remaining time is
-    included.
+    Return None if no spike is predicted for this time. A predicted spike that is still going on counts until its
+    predicted end.
     """
     bet = memory.bet
     if bet is None:
@@ -210,7 +210,7 @@ def ended(before: SpikeMemory, after: SpikeMemory) -> bool:
 def since_end(memory: SpikeMemory, at: float) -> float | None:
     """Return the seconds since the end of the last spike, if it belongs to a known series of similar spikes.
 
-    Otherwise return None. Return None also during a spike, and if the last spike ended at least `FALL_S` seconds ago.
+    Return None if it doesn't, during a spike, or once the last spike ended at least `FALL_S` seconds ago.
     """
     if memory.onset is not None or not _is_row(memory):
         return None
@@ -229,14 +229,14 @@ def under_way(memory: SpikeMemory) -> bool:
 
 
 def _is_in_time(onset: float, bet: Bet) -> bool:
-    """Return whether a spike that began at this time is the one that `bet` predicted."""
+    """Return whether a spike that began at `onset` is the spike that `bet` predicted."""
     return abs(onset - bet.due) <= bet.margin_s + MIN_QUIET_S
 
 
 def _is_row(memory: SpikeMemory) -> bool:
     """Return whether the last spikes form a known series: they were similar, and the next spike is predicted.
 
-    If so, the end of a spike is treated as final and not as a pause.
+    The end of such a spike is treated as final instead of as a pause.
     """
     if memory.bet is None or memory.bet.seen < ROW:
         return False
@@ -250,8 +250,7 @@ def _is_row(memory: SpikeMemory) -> bool:
 def _begun(memory: SpikeMemory, at: float, rate: float, count: float, seconds: float) -> SpikeMemory:
     """Return the state after the beginning of a spike.
 
-    The stored prediction of a spike (`bet`) is wrong if the spike begins long before the predicted time. It is then
-    dropped; otherwise it is kept.
+    If the spike begins long before the predicted time, the stored prediction (`bet`) was wrong and is dropped.
     """
     onset = max(memory.at, at - FAST_S)
     bet, wrong_at = memory.bet, memory.wrong_at
@@ -294,9 +293,9 @@ def _without_spike(memory: SpikeMemory, at: float, bet: Bet | None) -> SpikeMemo
 
 
 def _resumed(memory: SpikeMemory, at: float) -> SpikeMemory:
-    """Return the state after a time without samples.
+    """Return the state after a period without samples.
 
-    The present spike is dropped. If a predicted spike was due in this time, its prediction is moved to a later time.
+    The present spike is dropped. If a predicted spike was due in this period, its prediction is moved to a later time.
     """
     bet = memory.bet
     if bet is not None and bet.due - bet.margin_s <= at:

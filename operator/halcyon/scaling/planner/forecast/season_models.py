@@ -1,4 +1,4 @@
-"""The three models of a season, their scores, and the choice of the model that forecasts each of the next bins.
+"""The three season models, their scores, and the choice of the model that forecasts each of the next bins.
 
 There are three models:
 
@@ -7,13 +7,13 @@ There are three models:
 - `holt-winters` is the additive Holt-Winters model with a season of one day.
 
 The forecasts of each model are continuously compared with three forecasts that have no season: the last bin, a smoothed
-mean, and the median of the last hour. This is done separately for each number of bins ahead (the lead). A model is used
-only if its error over about a day is clearly below that of the best forecast without a season. Therefore no forecast is
-made for a load without a season. Errors and forecasts are computed once for each bin, when the bin is closed.
+mean, and the median of the last hour. This is done separately for each lead, which is the number of bins ahead. A model
+is used only if its error over about a day is clearly below that of the best forecast without a season. A load without a
+season therefore gets no forecast. Errors and forecasts are computed once for each bin, when the bin is closed.
 
 The docstring of each constant gives the reason for its value. Most values are conventional. `NEAR`, `HOUR`, `MAX_LEVEL`
 and the third forecast without a season were chosen on two production traces and a dozen synthetic loads. Results on
-those loads therefore do not prove that the values are right. Out of scope: the history of the bins (`seasonality`).
+those loads are therefore no proof that the values are right. Out of scope: the history of the bins (`seasonality`).
 """
 
 from __future__ import annotations
@@ -28,62 +28,61 @@ from halcyon.scaling.frozen import immutable
 Source = Literal["day", "week", "holt-winters"]
 
 DAY = 288
-"""Number of bins in which a day's arrival rates are stored."""
+"""Number of bins in a day."""
 WEEK = 7 * DAY
-"""Number of bins in which a week's arrival rates are stored."""
+"""Number of bins in a week."""
 AHEAD = 4
-"""Number of bins for which the arrival rate is forecast. They cover at least the next 15 minutes, and pods seldom take
+"""Number of bins for which the arrival rate is forecast. They cover at least the next 15 minutes; pods seldom take
 longer to start."""
 DAYS = 7
-"""Number of days in the median of the daily model. The median includes one of each weekday, so that one or two unusual
-days never determine it."""
+"""Number of days in the median of the daily model. The median includes each weekday once, so one or two unusual days
+never determine it."""
 WEEKS = 2
-"""Number of weeks in the median of the weekly model, which is the number of weeks that are stored."""
+"""Number of weeks in the median of the weekly model, which is the number of stored weeks."""
 NEAR = 5
 """Number of bins (25 min in total) in which the present arrival rate is compared with the usual rate. With a longer
-time, the forecast would react too late. Real load changes irregularly, and its rate an hour ago says little about the
-present. In a first test on two traces, 20 and 30 min gave better results than 10 and 60 min. The median of the five
+time, the forecast would react too late: real load changes irregularly, and the rate of an hour ago says little about
+the present. In a first test on two traces, 20 and 30 min gave better results than 10 and 60 min. The median of the five
 ratios is used, so that a burst does not count as a new level."""
 HOUR = 12
 """Number of bins in one hour. The median of the last hour is used as a forecast that has no season. If more than `HOUR`
 bins in a row were not observed, the models are updated only for the newest `HOUR` of these bins."""
 TRUST = 0.1
-"""Share of the mean arrival rate that is added to the present and to the usual rate before they are compared. A few
-requests at night therefore don't count as a new level."""
+"""Share of the mean arrival rate that is added to the present and to the usual rate before they are compared. This
+keeps a few requests at night from counting as a new level."""
 MAX_LEVEL = 4.0
-"""Maximum factor by which a forecast is scaled: the ratio of the present rate to the usual one. If the ratio is higher,
+"""Maximum factor, the ratio of the present rate to the usual one, by which a forecast is scaled. At a higher ratio,
 planning with the present rate is sufficient. There is no minimum factor. In an outage or on a holiday, scaling the
 forecast down to 5 % does no harm, because forecasts only raise the planned rate."""
 ALPHA = 0.2
-"""Smoothing factor for the Holt-Winters level, which averages over five bins. It is also used for the smoothed mean
-that a model's error is compared with."""
+"""Smoothing factor for the Holt-Winters level, which averages over five bins. It is also that of the smoothed mean with
+which a model's error is compared."""
 BETA = 0.02
 """Smoothing factor for the Holt-Winters trend, which averages over fifty bins."""
 PHI = 0.8
-"""Damping factor of the Holt-Winters trend per bin. With it, the trend fades within a few bins. The planner detects
-short trends itself, with a finer resolution."""
+"""Damping factor per bin of the Holt-Winters trend, which thus fades within a few bins. The planner detects short
+trends itself, with a finer resolution."""
 GAMMA = 0.25
 """Smoothing factor for the Holt-Winters season, which averages over four days."""
 CLIP = 4.0
 """Maximum size of a Holt-Winters innovation (forecast error), as a multiple of the mean absolute innovation. Larger
 innovations are reduced to this size, so that bursts are not learnt as part of the season."""
 FADE = math.exp(-1 / DAY)
-"""Factor by which the weight of older forecast errors falls with each bin. After one day, the weight has fallen to 1/e.
-The scores therefore cover about the last 24 h, and single errors need not be stored."""
+"""Factor by which the weight of older forecast errors falls with each bin. After one day, the weight is 1/e. The scores
+therefore cover about the last 24 h, and single errors need not be stored."""
 JUDGED = (1 - math.exp(-1)) * (DAY - 1)
 """Minimum weight of a model's score before the model is used. This weight is reached after one whole day, so that every
 hour of a day is included."""
 MARGIN = 0.9
-"""Maximum mean absolute error at which a season model is used. The maximum is a share of the error of the best forecast
-without a season. A difference of 10 % rules out chance. In 21 synthetic runs of ten days without a season, no model was
+"""Maximum ratio of a season model's mean absolute error to that of the best forecast without a season, at which the
+model is used. A difference of 10 % rules out chance. In 21 synthetic runs of ten days without a season, no model was
 used."""
 
 SOURCES: tuple[Source, ...] = ("day", "week", "holt-winters")
 
 Row = tuple[float | None, ...]
-"""Forecasts made at the end of one bin: first `BASELINES` forecasts without a season, then `AHEAD` forecasts of each
-model.
-"""
+"""Forecasts made at the end of one bin: first `BASELINES` forecasts without a season, then `AHEAD` forecasts for each
+model."""
 BASELINES = 3
 """Number of simple forecasts that have no season: the last bin, the smoothed mean, and the median of the last hour. The
 median is included for bursty loads, where it has a smaller error than any mean."""
@@ -91,16 +90,16 @@ Score = tuple[float, float, float, float, float]
 """Forecast errors of a season model, summed over bins with less weight for older bins. The fields are (sum of the
 weights, absolute errors of the model, absolute errors of each forecast without a season)."""
 Choice = tuple[float, int, float, float] | None
-"""Season model that forecasts the rate a certain number of bins ahead. The fields are (forecast rate, index of the
-model in `SOURCES`, mean absolute error of the model, mean absolute error of the best forecast without a season). The
-value is None if no model is used."""
+"""Season model that forecasts the rate a certain number of bins ahead, as (forecast rate, index of the model in
+`SOURCES`, mean absolute error of the model, mean absolute error of the best forecast without a season); None if no
+model is used."""
 
 UNCHOSEN: tuple[Choice, ...] = (None,) * AHEAD
 """Value of `Fit.choices` while no season model is used, for example during the first day."""
 _UNSCORED: Score = (0.0, 0.0, 0.0, 0.0, 0.0)
 """Score of a model before any of its forecasts has been compared with a bin."""
 USUAL = NEAR + AHEAD
-"""Number of bins for which usual rates are stored: the last `NEAR` and the next `AHEAD` bins."""
+"""Number of bins for which usual rates are stored: the last `NEAR` bins and the next `AHEAD` bins."""
 
 
 @immutable(frozen=True, slots=True)
@@ -111,9 +110,9 @@ class Fit:
     """
 
     scale: float | None = None
-    """Mean arrival rate, averaged with a time constant of one day, in requests per second."""
+    """Mean arrival rate, smoothed with a time constant of one day, in requests per second."""
     calm: float | None = None
-    """Smoothed mean arrival rate, with the smoothing factor `ALPHA`, in requests per second."""
+    """Mean arrival rate, smoothed with the factor `ALPHA`, in requests per second."""
     level: float = 0.0
     trend: float = 0.0
     spread: float = 0.0
@@ -130,7 +129,7 @@ class Fit:
     scores: tuple[Score, ...] = (_UNSCORED,) * (len(SOURCES) * AHEAD)
     """Scores of the season models, sorted by model and then by the number of bins ahead."""
     choices: tuple[Choice, ...] = UNCHOSEN
-    """Season model that is used for each number of bins ahead; None if no model is good enough."""
+    """Season model used for each number of bins ahead; None if no model is good enough."""
 
 
 def fitted(fit: Fit, bins: Sequence[float | None], number: int) -> Fit:
@@ -204,9 +203,9 @@ def chosen_models(row: Row, scores: Sequence[Score]) -> tuple[Choice, ...]:
 def _usual(bins: Sequence[float | None], lag: int, times: int) -> float | None:
     """Return the usual rate of the bin that is `AHEAD` bins after the last of `bins`; None if unknown.
 
-    The usual rate is a median of the known rates 1 to `times` periods earlier, where a period is `lag` bins. The two
-    neighbouring bins of each are included. A median is used because a burst on one day is not expected on the next, but
-    would change a maximum or a mean.
+    It is the median of the known rates 1 to `times` periods of `lag` bins earlier, including the two neighbours of each
+    bin. A median is used because a burst on one day is not expected to recur on the next, but would change a maximum or
+    a mean.
     """
     rates: list[float] = []
     for back in range(1, times + 1):
@@ -218,7 +217,7 @@ def _usual(bins: Sequence[float | None], lag: int, times: int) -> float | None:
 
 
 def _levelled(usual: Sequence[float | None], bins: Sequence[float | None], scale: float | None) -> Row:
-    """Return the usual rates of the next bins, multiplied by the ratio of the present rate to the usual rate."""
+    """Return the usual rates of the next bins, scaled by the ratio of the present rate to the usual rate."""
     if scale is None:
         return (None,) * AHEAD
     trust = TRUST * scale
@@ -257,7 +256,7 @@ def _holt_winters(fit: Fit, bins: Sequence[float | None], number: int) -> tuple[
 
 
 def _begun(bins: Sequence[float | None], number: int) -> tuple[float, float, float, tuple[float, ...]]:
-    """Return the initial Holt-Winters values once at least 80 % of the bins of the last day are known."""
+    """Return the initial Holt-Winters values, once at least 80 % of the bins of the last day are known."""
     day = bins[-DAY:]
     means = [mean for mean in day if mean is not None]
     if len(means) < 0.8 * DAY:

@@ -4,7 +4,7 @@ A sample is added to the open bin. When a bin is closed, `season_models` makes t
 
 Bins are counted from the epoch in UTC. A day is 288 bins, even if local clocks change. An unknown bin is None, never
 zero. Out of scope: spikes shorter than a bin (`recurring_spikes`), and the use of a forecast. The caller should use the
-higher of the forecast and the present rate: a forecast raises the rate and never lowers it.
+higher of the forecast and the present rate, so that a forecast never lowers the rate.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from halcyon.scaling.planner.forecast.season_models import (
 )
 
 BIN_S = 300.0
-"""Length of a bin in which the mean arrival rate is stored, in seconds. Patterns that are shorter than a bin are left
-to trends and spikes. A week of bins (2016) fits in 40 KiB."""
+"""Length of a bin in which the mean arrival rate is stored, in seconds. Shorter patterns are left to trends and spikes.
+A week of bins (2016) fits in 40 KiB."""
 MAX_BINS = 15 * DAY
-"""Number of bins that are stored. They cover two weeks for the weekly model, and one more day on which its forecasts
-are compared with the rate."""
+"""Number of stored bins. They cover two weeks for the weekly model, and one more day on which its forecasts are
+compared with the rate."""
 MAX_STEP_BACK_S = 3600.0
 """Maximum number of seconds by which the clock may be set back without losing the history. If the clock is set back by
 less, samples are ignored until it catches up. If it is set back further, the history starts from scratch."""
@@ -52,11 +52,11 @@ class Forecast:
     """Forecast rate in requests per second."""
     source: Source
     error: float
-    """Mean absolute error of the model's forecasts for this number of bins ahead, in requests per second. It is a mean
-    over about the last 24 h."""
+    """Mean absolute error of the model's forecasts for this number of bins ahead over about the last 24 h, in requests
+    per second."""
     unseasonal_error: float
-    """Mean absolute error of the best forecast without a season for the same bins, in requests per second. Such a
-    forecast is, for example, that the rate stays the same."""
+    """Mean absolute error, in requests per second, of the best forecast without a season for the same bins. An example
+    of such a forecast is that the rate stays the same."""
 
     def describe(self) -> str:
         """Return the forecast as text.
@@ -94,7 +94,7 @@ class History:
 
         Time that was already observed is not added again. A sample that crosses the end of a bin is split. A sample
         that covers more than a bin is ignored, because the times of its requests are unknown. Invalid values (negative,
-        NaN) are ignored too, and so are samples after the clock was set back by a short time. If it was set back by
+        NaN) are ignored. If the clock was set back, samples are ignored until it has caught up; if it was set back by
         more than `MAX_STEP_BACK_S` seconds, a new history is started.
         """
         if not (0 < seconds <= BIN_S and 0 <= requests < math.inf and -math.inf < at < math.inf):
@@ -123,8 +123,8 @@ class History:
     def of(cls, means: Iterable[float | None], *, end: float) -> History:
         """Build a history from known mean rates, oldest first, for example from Prometheus.
 
-        The last bin ends at `end`. The function takes about 30 us per bin, or 0.13 s for 15 days, so call it only at
-        the start of the process.
+        The last bin ends at `end`. Call the function only at the start of the process: it takes about 30 us per bin, or
+        0.13 s for 15 days.
         """
         recent = list(means)[-MAX_BINS:]
         number = round(end / BIN_S)
@@ -197,7 +197,7 @@ def _closed(history: History, number: int) -> History:
 def forecast(history: History, begin: float, end: float) -> Forecast | None:
     """Return the highest forecast of any bin between the times `begin` and `end`, within the next `AHEAD` bins.
 
-    Return None if no model is used, or if the last sample is so old that all of these bins are before `begin`.
+    Return None if no model is used, or if the last sample is so old that all forecast bins end before `begin`.
     """
     if not begin <= end < math.inf:
         return None

@@ -3,9 +3,9 @@
 A bet is a prediction of the next onset. It depends on the spikes so far:
 
 - After one spike, there is no bet.
-- After two spikes, the bet is the last onset plus the interval between them, if no bet was wrong so far.
+- After two spikes, the bet is the last onset plus the interval between them, if no bet has been wrong so far.
 - After more spikes whose newest intervals agree, the bet is the last onset plus the mean of the intervals that agree.
-- After a wrong bet, there is no bet until two intervals that ended later agree.
+- After a wrong bet, there is no new bet until two later intervals agree.
 
 Out of scope: the detection of spikes, and when a bet is wrong (`recurring_spikes`).
 """
@@ -15,25 +15,25 @@ from __future__ import annotations
 from halcyon.scaling.frozen import immutable
 
 MIN_PERIOD_S = 120.0
-"""Minimum interval between spikes that are predicted, in seconds. More frequent spikes are treated as part of the load,
-because the pods for them are kept from one spike to the next anyway."""
+"""Minimum interval between spikes that are predicted, in seconds. Pods for more frequent spikes are kept from one spike
+to the next anyway."""
 MAX_PERIOD_S = 86_400.0
 """Maximum interval between spikes that are predicted, in seconds. Longer intervals are left to the seasons."""
 AGREE = 0.1
-"""Maximum relative difference between two intervals of spikes that count as equal. The intervals of timers, cron jobs
-and people with a habit stay within this limit. Of exponentially distributed intervals, only one pair in 20 stays within
-it. With 5 %, which was tried first, spikes with 30 s of jitter were missed."""
+"""Maximum relative difference at which two intervals between spikes count as equal. The intervals of timers, cron jobs
+and habits stay within this limit, but only one pair in 20 of exponentially distributed intervals does. With 5 %, spikes
+with 30 s of jitter were missed."""
 AGREE_S = 15.0
-"""Difference, in seconds, up to which two intervals between spikes always count as equal, however short they are."""
+"""Difference, in seconds, below which two intervals between spikes always count as equal, however short they are."""
 MAX_AGREE_S = 600.0
-"""Maximum difference, in seconds, between two intervals of spikes that count as equal, however long they are. A spike
-that is predicted ten minutes too early costs 15 minutes of unused pods."""
+"""Maximum difference, in seconds, at which two intervals between spikes count as equal, however long they are. A spike
+predicted ten minutes too early costs 15 minutes of unused pods."""
 MIN_MARGIN_S = 8.0
 """Minimum margin, in seconds, before and after the predicted time of a spike. Detecting a spike takes a few seconds,
 and jobs start a few seconds apart."""
 FIRST_MARGIN = 0.02
-"""Margin before and after the predicted time of a spike if only one interval is known, as a share of the interval. The
-jitter of the intervals is then unknown."""
+"""Margin before and after the predicted time of a spike, as a share of the interval, while only one interval is known
+and its jitter is unknown."""
 MAX_FIRST_MARGIN_S = 60.0
 """Maximum margin before and after the predicted time of a spike if only one interval is known, in seconds."""
 
@@ -51,9 +51,7 @@ class Spike:
 
 @immutable(frozen=True, slots=True)
 class Bet:
-    """Prediction of the next spike, with the time of its onset, its length and its height.
-
-    It is made at the end of each spike.
+    """Prediction of the next spike, made at the end of each spike: its onset, length and height.
 
     Times are in seconds, the height is in requests per second.
     """
@@ -70,7 +68,7 @@ class Bet:
 def predicted(spikes: tuple[Spike, ...], wrong_at: float | None) -> Bet | None:
     """Predict the next spike, once the last of `spikes` has ended. Return None if there is too little evidence.
 
-    `wrong_at` is the time when a prediction was last wrong. Only intervals that ended after it are used.
+    `wrong_at` is the time at which a prediction was last wrong. Only intervals that ended later are used.
     """
     if len(spikes) < 2:
         return None

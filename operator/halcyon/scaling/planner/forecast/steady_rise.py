@@ -10,26 +10,25 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 TREND_BLOCKS = 7
-"""Number of equal blocks into which a time span is divided to search it for a trend. This is the smallest number at
-which a step does not change the median of the increases."""
+"""Number of equal blocks into which a time span is divided to search it for a trend. With fewer blocks, a step would
+change the median of the increases."""
 _TREND_SIGMAS = 5.0
 """Minimum rise of a line fitted to the arrivals in all blocks of time, in standard errors, before a trend is
-extrapolated. The minimum is high because trends are tested continuously and over five time spans. A simpler test would
-compare the last with the first block and require 4 standard errors. The line with 5 standard errors detects rises
-equally well, with a hundredth of the false detections."""
+extrapolated. The minimum is high because five time spans are tested continuously. The line with 5 standard errors
+detects rises as well as a simpler test (last block against first, 4 standard errors), with a hundredth of the false
+detections."""
 _BEFORE_SIGMAS = 3.0
-"""Minimum rise, in standard errors, of a line fitted to the arrivals in all blocks of time except the last. A step of
-the load that has just begun affects only the last block, so it does not reach this minimum."""
+"""Minimum rise, in standard errors, of a line fitted to the arrivals in all blocks of time except the last. A step that
+has just begun affects only the last block, so it does not reach this minimum."""
 _STEP_BLOCKS = 3
 """Minimum number of blocks of time that are searched for a step of the load."""
 _STEP_SIGMAS = 2.0
-"""Number of standard errors by which a step must fit the arrivals better than a line before the rise counts as a
+"""Number of standard errors by which a step must fit the arrivals better than a line for the rise to count as a
 step."""
 _MEDIAN_ERROR = 0.5
-"""Amount that is subtracted from the median increase between blocks of time. The amount is a multiple of the standard
-deviation of the number of arrivals in a block. The standard error of the median of six neighbouring differences is 0.72
-of it (computed), and two thirds of this error are subtracted. If the whole error were subtracted, rises that last only
-as long as the start of a pod would be missed."""
+"""Amount that is subtracted from the median increase between blocks of time, in standard deviations of the number of
+arrivals in a block. It is two thirds of the standard error of the median of six neighbouring differences, which is 0.72
+(computed). If the whole error were subtracted, rises that last only as long as the start of a pod would be missed."""
 
 
 def extrapolated(counts: Sequence[float], block_s: float, spread: float, horizon_s: float) -> float | None:
@@ -51,9 +50,9 @@ def rises_steadily(counts: Sequence[float], spread: float) -> bool:
     """Return whether the counts of equal blocks rise steadily and by more than chance.
 
     The last block is not included in the search for a step, so a higher last block never prevents a trend. The other
-    blocks are searched for a step repeatedly, each time without the oldest block of the previous search. Repeated
-    searches are needed for two steps in a row, for example from no load to some load and then to more. Two steps are
-    closer to a line than to any single step, but the newest blocks contain only one of them.
+    blocks are searched for a step repeatedly, each time without the oldest block of the previous search. This detects
+    two steps in a row, for example from no load to some load and then to more: together they resemble a line, but the
+    newest blocks contain only one of them.
     """
     before = counts[:-1]
     if _rise(counts) <= _TREND_SIGMAS * math.sqrt(spread) or _rise(before) <= _BEFORE_SIGMAS * math.sqrt(spread):

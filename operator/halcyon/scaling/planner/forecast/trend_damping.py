@@ -2,7 +2,7 @@
 
 A rise alone does not show whether it will continue, because a wave rises as steeply as a ramp before it turns. Earlier
 forecasts of the same load are better evidence. Each forecast is compared with the actual rate at the forecast time. The
-learnt share is a moving average of the part of each forecast rise that actually occurred.
+learnt share is a moving average of the part of each forecast rise that occurred.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ WINDOW_S = 30.0
 """Length, in seconds, of the window whose mean rate is compared with a forecast. The window is centred on the time of
 the forecast."""
 _GAIN = 0.2
-"""Weight of one forecast in the moving average `TrendDamping.share`, which is the part of forecast rises that actually
-occurs. After four rises that ended early, this share is roughly halved. After four rises that continued, it is roughly
-restored."""
+"""Weight of one forecast in the moving average `TrendDamping.share`, the part of forecast rises that occurs. Four rises
+that end early roughly halve this share. Four rises that continue roughly restore it."""
 _MIN_INTERVAL_SHARE = 0.25
-"""Minimum interval between two stored forecasts, as a share of the time that they look ahead. Forecasts at shorter
-intervals are nearly the same."""
+"""Minimum interval between two stored forecasts, as a share of the time that they look ahead. Forecasts closer together
+are nearly the same."""
 _MIN_INTERVAL_S = 5.0
 """Minimum interval between two stored forecasts, in seconds."""
 
@@ -32,21 +31,21 @@ def min_interval_s(lead_s: float) -> float:
 class TrendDamping:
     """Learnt share of a forecast rise that the planner uses.
 
-    The model is Gardner's damped trend, but with a factor that is learnt.
+    The model is Gardner's damped trend, with a learnt damping factor.
     """
 
     share: float = 1.0
     """Share of a forecast rise that the planner uses, from 0 to 1. It is 1 until a forecast has been compared with the
     actual rate."""
     due: tuple[tuple[float, float, float], ...] = ()
-    """Forecasts that will be compared with the actual rate, ascending by time: (time of the comparison, rate when the
-    forecast was made, forecast rate). Rates are in requests per second."""
+    """Forecasts that are still to be compared with the actual rate, ascending by time: (time of the comparison, rate
+    when the forecast was made, forecast rate). Rates are in requests per second."""
 
     def of(self, rate: float, rising: float | None) -> float | None:
-        """Return the arrival rate to plan with, in requests per second, if the forecast is `rising`.
+        """Return the arrival rate to plan with, in requests per second, given the forecast `rising`.
 
-        If the forecast is above the present `rate`, only the learnt share of the rise is used. If `rising` is None or
-        not above `rate`, it is returned unchanged. The result never falls if either argument rises.
+        If the forecast is above the present `rate`, only the learnt share of the rise is used. If it is None or not
+        above `rate`, it is returned unchanged. The result never falls if either argument rises.
         """
         return rising if rising is None or rising <= rate else rate + self.share * (rising - rate)
 
