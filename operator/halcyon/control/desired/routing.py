@@ -19,7 +19,7 @@ from halcyon.api.documents.balancer_plan import PLAN_KEY, BalancerPlan, LowerCla
 from halcyon.api.spec import Spec, routing_mode
 from halcyon.control.acceptance import accepted_spec_digest
 from halcyon.control.desired.external_hpa import with_balancer_replicas
-from halcyon.control.objects import child_names
+from halcyon.control.objects import child_names, pods
 from halcyon.control.rollout.rollout_plan import RolloutPlan
 from halcyon.control.rollout.rollout_record import RolloutRecord
 from halcyon.control.state.ownership import own
@@ -83,13 +83,24 @@ def _routes(scope: Scope, spec: Spec, rollout: RolloutPlan) -> list[Object]:
     gateway, subject = spec.traffic.gateway, scope.subject
     if gateway is None or not scope.gateway_api:
         return []
-    shares = [(allocation.slot, allocation.weight) for allocation in rollout.slots]
+    shares = _shares(scope, rollout)
     routes = [gateway_routes.http_route(subject, spec, gateway, shares, model=rollout.model)]
     if gateway.grpc is not None:
         routes.append(gateway_routes.grpc_route(subject, spec, gateway, gateway.grpc, shares))
     if routing_mode.is_direct(spec):
         routes += [gateway_routes.slot_service(subject, spec, slot) for slot, _ in shares]
     return routes
+
+
+def _shares(scope: Scope, rollout: RolloutPlan) -> list[tuple[Slot, int]]:
+    """Return the slots with their weights in a Gateway's routes. A slot without ready pods passes its share to the other.
+
+    Balancers do that themselves, but a Gateway answers the share of a Service without ready pods with 503.
+    """
+    serving = {pod["metadata"]["labels"].get(names.SLOT_LABEL) for pod in scope.pods if pods.is_ready(pod)}
+    shares = [(allocation.slot, allocation.weight) for allocation in rollout.slots]
+    ready_shares = [(slot, weight if slot in serving else 0) for slot, weight in shares]
+    return ready_shares if any(weight for _, weight in ready_shares) else shares
 
 
 def has_surplus_balancers(scope: Scope, spec: Spec) -> bool:

@@ -107,8 +107,7 @@ def decide(scope: Scope, spec: Spec, requested: Revision, deployments: Mapping[S
         else _is_unwritten(observed, requested, placement.slot, revisions=revisions, routed=routed)
     )
     course = _course(observed, requested, placement, unwritten=unwritten)
-    if course.canary is not None and placement.good is not None and not observed.count:
-        idle = RevisionFailure(Reason.SCALED_TO_ZERO, "the canary continues when the model has replicas again")
+    if course.canary is not None and placement.good is not None and (idle := _idle_canary(observed, placement)):
         return replace(_waiting_plan(observed, course.record.on(requested), placement, placement.good), failure=idle)
     course = _with_replacement(observed, requested, placement, course, unwritten=unwritten)
     return _plan(observed, requested, placement, course)
@@ -130,6 +129,24 @@ def _placement(observed: ObservedRollout, requested: Revision) -> _Placement:
         changed=changed,
         revisions={r.key: r for r in (*others, *changed)},
     )
+
+
+def _idle_canary(observed: ObservedRollout, placement: _Placement) -> RevisionFailure | None:
+    """Return the reason why a canary in progress has no pods now; None if nothing keeps it from having pods.
+
+    After zero replicas, the stable revision's pods come first, because the canary could take the only free GPU, and
+    would then serve all requests without a comparison. The canary doesn't wait if they can't be created or scheduled.
+    """
+    if not observed.count:
+        return RevisionFailure(Reason.SCALED_TO_ZERO, "the canary continues when the model has replicas again")
+    good, home = placement.good, observed.slots.get(placement.home)
+    if good is None or home is None or home.rejection or observed.live_in(placement.slot):
+        return None
+    if any(map(pods.holds_node, observed.live_in(placement.home))):
+        return None
+    if observed.has_surge_timed_out(observed.waiting_pod(good, home)):
+        return None
+    return RevisionFailure(Reason.PROGRESSING, f"the canary continues when a pod of revision {good.key} has a node")
 
 
 def _waiting_plan(observed: ObservedRollout, requested: Revision, placement: _Placement, good: Revision) -> RolloutPlan:
@@ -188,6 +205,8 @@ def _plan(observed: ObservedRollout, requested: Revision, placement: _Placement,
     updated = record.on(requested)
     updated_target = updated if target is requested else target
     unproven = target is requested and record.result != RolloutResult.SERVED and not observed.ready(requested.key)
+    # Without a pod of another revision, for example at 0 replicas, only pods of the new one will serve requests.
+    unproven = unproven and bool(observed.others(requested.key))
     model = good.model if good is not None and (unproven or canary is not None) else target.model
     if canary is not None and good is not None:
         slots = canary_slots(observed, good, updated, canary, placement.home)

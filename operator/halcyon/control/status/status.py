@@ -334,7 +334,7 @@ def _summary(scope: Scope, plan: ReconcilePlan, status: dict[str, Any]) -> dict[
 
 
 def _model(scope: Scope, plan: ReconcilePlan) -> dict[str, Any]:
-    model: dict[str, Any] = {"name": plan.target.model if plan.target else ""}
+    model: dict[str, Any] = {"name": plan.rollout.model if plan.rollout else ""}
     if scope.signals and scope.signals.versions:
         model["versions"] = sorted(scope.signals.versions, key=lambda v: (len(v), v))[-MAX_VERSIONS:]
     if (error := servers.load_error(scope, plan)) is not None:

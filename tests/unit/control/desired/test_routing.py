@@ -13,6 +13,8 @@ from halcyon.control.state.scope import Scope
 from halcyon.control.status.scaling import ignored
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Kind
+from tests.unit.control.rollout.canary_cluster import begun
+from tests.unit.control.rollout.deployment_simulation import Cluster
 from tests.unit.control.scope_builders import applied_children, scope_of
 
 SERVICE = {"traffic": {"mode": "Direct"}}
@@ -131,6 +133,26 @@ def test_an_hpa_on_the_balancers_keeps_the_replicas_that_it_has_set(above: bool,
         if above
         else None
     )
+
+
+def route_weights(cluster: Cluster) -> dict[str, int]:
+    planned = make(replace(cluster.look(), gateway_api=True))
+    (route,) = (o for o in planned.then if o["kind"] == "HTTPRoute")
+    return {ref["name"][-1]: ref["weight"] for ref in route["spec"]["rules"][0]["backendRefs"]}
+
+
+def test_a_route_gives_no_requests_to_a_slot_without_ready_pods() -> None:
+    cluster, _, _ = begun(count=3, steps=[{"weight": 20, "pause": {}}])
+    cluster.key(traffic={"mode": "Gateway", "gateway": {"name": "edge"}})
+    cluster.settle(rounds=4, step_s=1)
+    assert route_weights(cluster) == {"a": 80, "b": 20}
+
+    for server in cluster.of("a"):
+        server.ready = False
+    assert route_weights(cluster) == {"a": 0, "b": 20}
+    for server in cluster.of("b"):
+        server.ready = False
+    assert route_weights(cluster) == {"a": 100, "b": 0}
 
 
 def test_services_of_routes_stay_while_the_routes_are_not_cached() -> None:

@@ -574,6 +574,33 @@ def test_the_balancers_route_the_name_that_the_ready_pods_serve() -> None:
     assert names[-1] == "other"
 
 
+@pytest.mark.parametrize("strategy", ["Auto", "Canary"])
+def test_requests_for_a_new_name_wake_a_model_renamed_at_zero(strategy: str) -> None:
+    cluster = served(room=3, count=2, strategy=strategy)
+    cluster.spec |= {"replicas": 0, "scaling": {"minReplicas": 0, "maxReplicas": 4}}
+    cluster.settle(rounds=4, step_s=5)
+    cluster.spec["model"] = {**cluster.spec["model"], "name": "other"}
+    cluster.settle(rounds=2, step_s=5)
+    assert (decided(cluster).phase, decided(cluster).model) == (RolloutPhase.COMPLETE, "other")
+
+    cluster.spec["replicas"] = 1
+    for act in (cluster.operate, cluster.control, cluster.schedule, cluster.operate, cluster.start, cluster.operate):
+        act()
+        assert decided(cluster).model == "other"
+
+
+@pytest.mark.parametrize("strategy", ["Surge", "Canary"])
+def test_the_status_names_the_model_that_balancers_route(strategy: str) -> None:
+    cluster = served(room=3, count=2, strategy=strategy)
+    cluster.spec["model"] = {**cluster.spec["model"], "name": "other"}
+    for act in (cluster.operate, cluster.control, cluster.schedule):
+        act()
+    seen = cluster.look()
+    named = status.make(seen, plan.make(seen), now="2026-01-01T00:00:00Z")["model"]["name"]
+
+    assert (decided(cluster).target.model, decided(cluster).model, named) == ("other", "digits", "digits")
+
+
 def test_times_are_those_of_the_view() -> None:
     assert decided(served(room=1, count=1)).record.began == "2025-12-29T09:20:00Z"
     assert START == 1_767_000_000
