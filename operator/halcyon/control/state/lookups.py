@@ -23,8 +23,11 @@ def ready_balancers(caches: ClusterState, key: Key) -> frozenset[str]:
 
 
 def servers(caches: ClusterState, key: Key) -> Object | None:
-    """Return the server Deployment of a model, the one with more replicas if there are two; None if there is none."""
-    return max(_server_deployments(caches, key), key=_replicas, default=None)
+    """Return the server Deployment of a model, the one with more replicas if there are two; None if there is none.
+
+    If both have as many replicas, the older one is returned, because the younger one is a canary's.
+    """
+    return min(_server_deployments(caches, key), key=lambda d: (-_replicas(d), _created_at(d)), default=None)
 
 
 def server_versions(caches: ClusterState, key: Key) -> tuple[Any, ...]:
@@ -49,6 +52,10 @@ def gpus_each(caches: ClusterState, key: Key) -> int | None:
 
 def _replicas(deployment: Object) -> int:
     return int(deployment["spec"].get("replicas") or 0)
+
+
+def _created_at(deployment: Object) -> str:
+    return str(deployment["metadata"].get("creationTimestamp") or "")
 
 
 def _gpus(deployment: Object) -> int:

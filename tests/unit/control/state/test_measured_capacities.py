@@ -65,6 +65,15 @@ def test_a_new_revision_ends_a_measured_capacity() -> None:
     assert "the model serves with digits-77aa" in model.capacity().ignored
 
 
+@pytest.mark.parametrize("slots", ["ab", "ba"])
+def test_a_canary_of_equal_size_keeps_a_measured_capacity(slots: str) -> None:
+    model = Model()
+    model.teach()
+    for day, slot, revision in zip((28, 29), slots, ("5d7c", "77aa"), strict=True):
+        model.deploy(revision, slot=slot, created=f"2026-11-{day}T03:00:00Z")
+    assert (model.capacity().ignored, model.capacity().served.revision) == ("", "digits-5d7c")
+
+
 def test_a_capacity_of_another_name_or_namespace_is_none() -> None:
     model = Model()
     model.teach(name="digits-capacity-2")
