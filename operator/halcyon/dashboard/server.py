@@ -32,6 +32,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
+from halcyon.api.rollout_status import routed_name
 from halcyon.dashboard import batches, measured, model_page, pod_start_phases, server_sent_events, whatif
 from halcyon.dashboard.authorization import COOKIE, MAX_TOKEN_LENGTH, Authorizer
 from halcyon.dashboard.history import ChartHistory
@@ -196,7 +197,7 @@ class Dashboard:
         name, model = await self._authorized_model(request)
         hours = int_parameter(request.query, "hours", 1, 1, MAX_HOURS)
         if hours > 1:
-            served = ((model.get("spec") or {}).get("model") or {}).get("name") or name.name
+            served = routed_name(model) or name.name
             return _compressed(request, orjson.dumps(await self._metrics.history(name, served, hours)))
         document = model_page.series(self._history.series(name)) | {"past": model_page.past(self._source.past(name))}
         return _compressed(request, orjson.dumps(document))
