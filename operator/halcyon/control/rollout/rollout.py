@@ -140,11 +140,11 @@ def _idle_canary(observed: ObservedRollout, placement: _Placement) -> RevisionFa
     if not observed.count:
         return RevisionFailure(Reason.SCALED_TO_ZERO, "the canary continues when the model has replicas again")
     good, home = placement.good, observed.slots.get(placement.home)
-    if good is None or home is None or home.rejection or observed.live_in(placement.slot):
+    if good is None or home is None or observed.live_in(placement.slot):
         return None
-    if any(map(pods.holds_node, observed.live_in(placement.home))):
-        return None
-    if observed.has_surge_timed_out(observed.waiting_pod(good, home)):
+    waiting = observed.waiting_pod(good, home)
+    is_hopeless = observed.has_surge_timed_out(waiting) or (waiting is None and bool(home.rejection))
+    if is_hopeless or any(map(pods.holds_node, observed.live_in(placement.home))):
         return None
     return RevisionFailure(Reason.PROGRESSING, f"the canary continues when a pod of revision {good.key} has a node")
 
