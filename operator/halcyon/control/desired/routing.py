@@ -17,6 +17,7 @@ from typing import Any
 
 from halcyon.api.documents.balancer_plan import PLAN_KEY, BalancerPlan, LowerClass, PlanError
 from halcyon.api.spec import Spec, routing_mode
+from halcyon.api.spec.parse import SpecError, parse
 from halcyon.control.acceptance import accepted_spec_digest
 from halcyon.control.desired.external_hpa import with_balancer_replicas
 from halcyon.control.objects import child_names, pods
@@ -123,7 +124,7 @@ def _balanced(scope: Scope, spec: Spec, rollout: RolloutPlan) -> BalancerPlan:
     """Return the balancer plan, which includes each slot's share of the requests."""
     start_s = (scope.status.get("coldStart") or {}).get("seconds")
     slots = tuple(allocation.slot for allocation in rollout.slots)
-    spec, lower_class = with_balancer_replicas(scope, spec), _lower_class(scope)
+    spec, lower_class = with_balancer_replicas(scope, _serving_spec(scope, spec, rollout)), _lower_class(scope)
     plan = balancer.plan(scope.subject, spec, scope.site, slots, start_s=start_s, lower_class=lower_class)
     weights = {allocation.slot: allocation.weight for allocation in rollout.slots}
     served = (rollout.requested, rollout.rollback_revision, *(allocation.revision for allocation in rollout.slots))
@@ -133,6 +134,23 @@ def _balanced(scope: Scope, spec: Spec, rollout: RolloutPlan) -> BalancerPlan:
         sequences=plan.sequences or any(RolloutRecord.of(r).sequences for r in served if r is not None),
         slots=tuple(replace(slot, weight=weights[Slot(slot.name)]) for slot in plan.slots),
     )
+
+
+def _serving_spec(scope: Scope, spec: Spec, rollout: RolloutPlan) -> Spec:
+    """Return the spec with the batch size and other settings of the servers that are ready.
+
+    During a canary, after a rollback and before a new pod is ready, these run another revision than the requested one.
+    """
+    serving, ready = rollout.slots[0].revision, {pods.revision(pod) for pod in scope.pods if pods.is_ready(pod)}
+    if rollout.good is not None and rollout.good.key in ready and serving.key not in ready:
+        serving = rollout.good
+    if serving.key == rollout.requested.key or serving.spec is None:
+        return spec
+    others = {part: value for part, value in spec.to_dict().items() if part not in {"model", "runtime", "batching"}}
+    try:
+        return parse(scope.key.name, others | dict(serving.spec))
+    except SpecError:  # the earlier parts may contradict the other parts of the present spec
+        return spec
 
 
 def _lower_class(scope: Scope) -> LowerClass:

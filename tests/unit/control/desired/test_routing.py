@@ -9,12 +9,14 @@ import pytest
 
 from halcyon.api.documents.balancer_plan import PLAN_KEY, BalancerPlan
 from halcyon.control.desired.plan import ReconcilePlan, make
+from halcyon.control.rollout.canary_progress import PROMOTE
+from halcyon.control.rollout.rollout_plan import RolloutPhase
 from halcyon.control.state.scope import Scope
 from halcyon.control.status.scaling import ignored
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Kind
-from tests.unit.control.rollout.canary_cluster import begun
-from tests.unit.control.rollout.deployment_simulation import Cluster
+from tests.unit.control.rollout.canary_cluster import begun, decided
+from tests.unit.control.rollout.deployment_simulation import Cluster, served
 from tests.unit.control.scope_builders import applied_children, scope_of
 
 SERVICE = {"traffic": {"mode": "Direct"}}
@@ -133,6 +135,33 @@ def test_an_hpa_on_the_balancers_keeps_the_replicas_that_it_has_set(above: bool,
         if above
         else None
     )
+
+
+def balancer_plan(cluster: Cluster) -> BalancerPlan:
+    return BalancerPlan.from_json(cluster.children[kinds.CONFIG_MAP, "digits-balancer"]["data"][PLAN_KEY])
+
+
+@pytest.mark.parametrize("strategy", ["Canary", "Auto"])
+def test_balancers_keep_the_limits_of_the_serving_batch_size(strategy: str) -> None:
+    cluster = served(room=4, count=2, strategy=strategy, canary={"steps": [{"weight": 20, "pause": {}}]})
+    requested = cluster.key(batching={"maxBatchSize": 64})
+    cluster.settle(rounds=20, step_s=1)
+    cluster.annotations = {PROMOTE: requested}
+    cluster.settle(rounds=8, step_s=1)
+    before = balancer_plan(cluster)
+    assert (decided(cluster).phase, before.max_connections) == (RolloutPhase.COMPLETE, 128)
+
+    failed = cluster.key(batching={"maxBatchSize": 2})
+    cluster.settle(rounds=0)
+    assert balancer_plan(cluster).max_connections == 128
+    cluster.bad = {failed} if strategy == "Auto" else set()
+    cluster.settle(rounds=60, step_s=15)
+    expected = RolloutPhase.ROLLED_BACK if strategy == "Auto" else RolloutPhase.PROGRESSING
+    assert (decided(cluster).phase, balancer_plan(cluster).max_connections) == (expected, 128)
+    cluster.annotations = {PROMOTE: failed}
+    cluster.bad = set()
+    cluster.settle(rounds=8, step_s=1)
+    assert balancer_plan(cluster).max_connections == (128 if strategy == "Auto" else 4)
 
 
 def route_weights(cluster: Cluster) -> dict[str, int]:
