@@ -27,7 +27,8 @@ def servers(caches: ClusterState, key: Key) -> Object | None:
 
     If both have as many replicas, the older one is returned, because the younger one is a canary's.
     """
-    return min(_server_deployments(caches, key), key=lambda d: (-_replicas(d), _created_at(d)), default=None)
+    deployments = sorted(_server_deployments(caches, key), key=lambda d: d["metadata"].get("creationTimestamp") or "")
+    return max(deployments, key=_replicas, default=None)
 
 
 def server_versions(caches: ClusterState, key: Key) -> tuple[Any, ...]:
@@ -52,10 +53,6 @@ def gpus_each(caches: ClusterState, key: Key) -> int | None:
 
 def _replicas(deployment: Object) -> int:
     return int(deployment["spec"].get("replicas") or 0)
-
-
-def _created_at(deployment: Object) -> str:
-    return str(deployment["metadata"].get("creationTimestamp") or "")
 
 
 def _gpus(deployment: Object) -> int:
