@@ -95,12 +95,7 @@ def make(
 ) -> Object:
     """Return the new status of a BatchInference.
 
-    Args:
-        before: the present status.
-        spec: the spec; None if it is invalid.
-        observed: state of the Job and the runner.
-        generation: metadata.generation of the BatchInference.
-        now: time in seconds since the epoch.
+    `before` is the present status. `spec` is None if it is invalid. `now` is in seconds since the epoch.
     """
     stamp, progress = rfc3339(now), observed.progress
     is_complete = observed.is_done and not observed.is_failed

@@ -80,18 +80,9 @@ class Dashboard:
     ) -> None:
         """Create the dashboard.
 
-        Args:
-            source: source of the operator's state.
-            access: authentication and authorization of users.
-            history: history of the models for the charts.
-            site: values from the site's Prometheus; None if there is none.
-            links: base URLs of the site's other tools.
-            cluster: name of the cluster; empty if it has none.
-            logs: reader of pods' logs; None if there is none.
-            measured_results: reader of measurements; None if there is none.
-            batches: reader of BatchInferences; None if there is none.
-            streams: limit on the number of open pages; None for the default.
-            steps: function that returns the number of steps in the history so far.
+        `site` has values from the site's Prometheus, and `links` base URLs of the site's other tools. `cluster` is the
+        name of the cluster. `streams` limits the number of open pages; None for the default. `steps` is a function that
+        returns the number of steps in the history so far. A source or reader is None if the site has none.
         """
         self._source, self._access, self._history = source, access, history
         self._steps, self._links, self._cluster, self._logs = steps, links, cluster, logs

@@ -17,7 +17,6 @@ from typing import Any
 
 from halcyon.api.documents.balancer_plan import PLAN_KEY, BalancerPlan, LowerClass, PlanError
 from halcyon.api.spec import Spec, routing_mode
-from halcyon.api.spec.parse import SpecError, parse
 from halcyon.control.acceptance import accepted_spec_digest
 from halcyon.control.desired.external_hpa import with_balancer_replicas
 from halcyon.control.objects import child_names, pods
@@ -27,7 +26,7 @@ from halcyon.control.state.ownership import own
 from halcyon.control.state.scope import Scope
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Kind, kind_of
-from halcyon.render import balancer, gateway_routes, names, services
+from halcyon.render import balancer, gateway_routes, names, revision, services
 from halcyon.render.metadata import Object
 from halcyon.render.names import Slot
 
@@ -124,7 +123,7 @@ def _balanced(scope: Scope, spec: Spec, rollout: RolloutPlan) -> BalancerPlan:
     """Return the balancer plan, which includes each slot's share of the requests."""
     start_s = (scope.status.get("coldStart") or {}).get("seconds")
     slots = tuple(allocation.slot for allocation in rollout.slots)
-    spec, lower_class = with_balancer_replicas(scope, _serving_spec(scope, spec, rollout)), _lower_class(scope)
+    spec, lower_class = with_balancer_replicas(scope, serving_spec(scope, spec, rollout)), _lower_class(scope)
     plan = balancer.plan(scope.subject, spec, scope.site, slots, start_s=start_s, lower_class=lower_class)
     weights = {allocation.slot: allocation.weight for allocation in rollout.slots}
     served = (rollout.requested, rollout.rollback_revision, *(allocation.revision for allocation in rollout.slots))
@@ -136,21 +135,12 @@ def _balanced(scope: Scope, spec: Spec, rollout: RolloutPlan) -> BalancerPlan:
     )
 
 
-def _serving_spec(scope: Scope, spec: Spec, rollout: RolloutPlan) -> Spec:
-    """Return the spec with the batch size and other settings of the servers that are ready.
-
-    During a canary, after a rollback and before a new pod is ready, these run another revision than the requested one.
-    """
+def serving_spec(scope: Scope, spec: Spec, rollout: RolloutPlan) -> Spec:
+    """Return the spec with the batch size and other settings of the revision that serves most requests."""
     serving, ready = rollout.slots[0].revision, {pods.revision(pod) for pod in scope.pods if pods.is_ready(pod)}
     if rollout.good is not None and rollout.good.key in ready and serving.key not in ready:
         serving = rollout.good
-    if serving.key == rollout.requested.key or serving.spec is None:
-        return spec
-    others = {part: value for part, value in spec.to_dict().items() if part not in {"model", "runtime", "batching"}}
-    try:
-        return parse(scope.key.name, others | dict(serving.spec))
-    except SpecError:  # the earlier parts may contradict the other parts of the present spec
-        return spec
+    return revision.serving_spec(scope.key.name, spec, serving)
 
 
 def _lower_class(scope: Scope) -> LowerClass:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from halcyon.api.documents.balancer_plan import PLAN_KEY, BalancerPlan
+from halcyon.api.spec.defaults import FALLBACK_BATCH
 from halcyon.control.desired.plan import ReconcilePlan, make
 from halcyon.control.rollout.canary_progress import PROMOTE
 from halcyon.control.rollout.rollout_plan import RolloutPhase
@@ -162,6 +163,18 @@ def test_balancers_keep_the_limits_of_the_serving_batch_size(strategy: str) -> N
     cluster.bad = set()
     cluster.settle(rounds=8, step_s=1)
     assert balancer_plan(cluster).max_connections == (128 if strategy == "Auto" else 4)
+
+
+def test_an_hpa_keeps_the_queue_target_of_the_serving_batch_size() -> None:
+    cluster, _, _ = begun(count=3, steps=[{"weight": 20, "pause": {}}])
+    cluster.spec["scaling"] = {"policy": "Rules", "actuator": "HPA", "minReplicas": 1, "maxReplicas": 8}
+    targets = []
+    for act in ({}, {PROMOTE: cluster.key()}):
+        cluster.annotations = act
+        cluster.settle(rounds=8, step_s=5)
+        (hpa,) = (o for o in make(cluster.look()).then if o["kind"] == "HorizontalPodAutoscaler")
+        targets.append(hpa["spec"]["metrics"][0]["external"]["target"]["averageValue"])
+    assert targets == [str(FALLBACK_BATCH), "2"]
 
 
 def route_weights(cluster: Cluster) -> dict[str, int]:
