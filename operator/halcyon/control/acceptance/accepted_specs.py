@@ -142,7 +142,7 @@ class ServingSpecs:
         self._caches, self._accepted = caches, accepted
         self._specs: dict[Key, tuple[Spec, tuple[Any, ...], Spec]] = {}
         """Accepted spec, versions of the server Deployments and resulting spec of each model."""
-        caches.resources.listeners.append(lambda key, _, after: None if after else self._specs.pop(key, None))
+        caches.resources.listeners.append(self._resource_changed)
 
     def get(self, key: Key) -> Spec | None:
         """Return the spec of a model; None if no accepted spec is known. It is the same object until it changes."""
@@ -155,6 +155,10 @@ class ServingSpecs:
             spec = cached[2] if cached is not None and cached[2] == spec else spec
             cached = self._specs[key] = (accepted, versions, spec)
         return cached[2]
+
+    def _resource_changed(self, key: Key, _before: Object | None, after: Object | None) -> None:
+        if after is None:
+            self._specs.pop(key, None)
 
 
 def with_scaling(caches: ClusterState, specs: SpecsInForce) -> Iterable[tuple[Key, Spec]]:
