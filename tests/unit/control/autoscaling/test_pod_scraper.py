@@ -6,23 +6,15 @@ from typing import Any
 
 import pytest
 
-from halcyon.api.spec import Spec
 from halcyon.api.spec.parse import parse
 from halcyon.control.autoscaling.balancer_errors import BalancerErrorStore
 from halcyon.control.autoscaling.pod_scraper import PodScraper
 from halcyon.kube.clock import SYSTEM_CLOCK
-from halcyon.kube.kinds import Key
+from tests.specs import OneSpec
 from tests.unit.control.scope_builders import PVC, resource
 from tests.unit.control.state.manual_caches import DIGITS, ManualCaches
 
 SPEC = {"model": {"name": "new", "source": PVC}, "traffic": {"mode": "Direct"}}
-
-
-class OneSpec:
-    """Accepted spec of one model."""
-
-    def get(self, key: Key) -> Spec | None:
-        return parse(key.name, SPEC) if key == DIGITS else None
 
 
 @pytest.mark.parametrize(
@@ -32,6 +24,6 @@ def test_servers_are_scraped_under_the_name_that_is_routed(status: dict[str, Any
     at = ManualCaches()
     stored = resource(SPEC, status=status)
     at.store(at.caches.resources, stored)
-    scraper = PodScraper(at.caches, BalancerErrorStore(lambda *_: None), OneSpec(), SYSTEM_CLOCK)
+    scraper = PodScraper(at.caches, BalancerErrorStore(lambda *_: None), OneSpec(parse("digits", SPEC)), SYSTEM_CLOCK)
 
     assert scraper._scraped_models() == [(DIGITS, name)]
