@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from halcyon.api.conditions import Reason
 from halcyon.control.desired import plan
+from halcyon.control.rollout.canary_progress import PROMOTE
 from halcyon.control.rollout.observed import REPORTS_TIMEOUT_S
 from halcyon.control.rollout.rollout_plan import RolloutPhase, RolloutPlan
 from halcyon.control.rollout.rollout_record import RolloutRecord, RolloutResult
@@ -599,6 +600,22 @@ def test_the_status_names_the_model_that_balancers_route(strategy: str) -> None:
     named = status.make(seen, plan.make(seen), now="2026-01-01T00:00:00Z")["model"]["name"]
 
     assert (decided(cluster).target.model, decided(cluster).model, named) == ("other", "digits", "digits")
+
+
+def test_the_image_in_use_is_that_of_the_stable_revision() -> None:
+    cluster = served(room=3, count=2, strategy="Canary", canary={"steps": [{"weight": 20, "pause": {}}]})
+    images = []
+    for change in ({}, {"runtime": {"gpu": {"count": 1}, "image": "localhost/tritonserver:next"}}):
+        requested = cluster.key(**change)
+        cluster.settle(rounds=4, step_s=1)
+        seen = cluster.look()
+        images.append(status.make(seen, plan.make(seen), now="2026-01-01T00:00:00Z")["runtimeImage"])
+    assert images[0] == images[1] != "localhost/tritonserver:next"
+
+    cluster.annotations = {PROMOTE: requested}
+    cluster.settle(rounds=4, step_s=1)
+    seen = cluster.look()
+    assert status.make(seen, plan.make(seen), now="2026-01-01T00:00:00Z")["runtimeImage"].endswith(":next")
 
 
 def test_times_are_those_of_the_view() -> None:
