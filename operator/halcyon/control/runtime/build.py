@@ -95,7 +95,7 @@ def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tra
         settings, client, clock, base.caches.resources, base.serving_specs, enqueue=base.queue.add, events=events
     )
     autoscaler = build_autoscaler(base, signals, memories, hold, events, batches)
-    advice = ModelAdvice(base.caches, base.specs, autoscaler, base.queue.add, base.leadership, clock)
+    advice = ModelAdvice(base.caches, base.serving_specs, autoscaler, base.queue.add, base.leadership, clock)
     served = ServedMetrics(base.caches, base.serving_specs, signals, autoscaler.models, base.leadership, clock)
     identity = build_certificate(base)
     metrics_api = MetricsApiCheck(
