@@ -100,7 +100,7 @@ def decide(scope: Scope, spec: Spec, requested: Revision, deployments: Mapping[S
     slot = observed.slots.get(placement.slot)
     if placement.is_canary and placement.good is not None and slot is not None and slot.revision != requested.key:
         return _waiting_plan(observed, requested, placement, placement.good)
-    routed, revisions = placement.good.model if placement.good else requested.model, placement.revisions
+    routed, revisions = _routed_model(observed, requested, placement), placement.revisions
     unwritten = (
         _has_all_pods(observed, placement.home)
         if placement.is_canary
@@ -204,10 +204,7 @@ def _plan(observed: ObservedRollout, requested: Revision, placement: _Placement,
     good, record, canary, target = placement.good, course.record, course.canary, course.target
     updated = record.on(requested)
     updated_target = updated if target is requested else target
-    unproven = target is requested and record.result != RolloutResult.SERVED and not observed.ready(requested.key)
-    # Without a pod of another revision, for example at 0 replicas, only pods of the new one will serve requests.
-    unproven = unproven and bool(observed.others(requested.key))
-    model = good.model if good is not None and (unproven or canary is not None) else target.model
+    model = good.model if good is not None and canary is not None else _routed_model(observed, target, placement)
     if canary is not None and good is not None:
         slots = canary_slots(observed, good, updated, canary, placement.home)
     else:
@@ -234,6 +231,20 @@ def _plan(observed: ObservedRollout, requested: Revision, placement: _Placement,
         changed=placement.changed,
         requeue_s=_requeue_s(observed, target, record, slot, canary),
     )
+
+
+def _routed_model(observed: ObservedRollout, target: Revision, placement: _Placement) -> str:
+    """Return the name of the model that requests are routed to: that of the target revision once one of its pods is ready.
+
+    Before, it is the name that ready pods serve. Without any other pod, for example at 0 replicas, it is the target's.
+    """
+    good, revisions = placement.good, placement.revisions
+    if observed.ready(target.key) or not observed.others(target.key):
+        return target.model
+    names_served = [revisions[key].model for key in observed.by_revision if key in revisions and observed.ready(key)]
+    if good is not None and (good.model in names_served or not names_served):
+        return good.model
+    return names_served[0] if names_served else target.model
 
 
 def _is_canary(observed: ObservedRollout, requested: Revision, good: Revision | None, home: Slot) -> bool:

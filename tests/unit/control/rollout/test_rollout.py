@@ -590,6 +590,24 @@ def test_requests_for_a_new_name_wake_a_model_renamed_at_zero(strategy: str) -> 
         assert decided(cluster).model == "other"
 
 
+def test_requests_follow_ready_pods_if_a_change_of_name_is_undone() -> None:
+    cluster = served(room=3, count=2)
+    first, before = cluster.key(), cluster.spec["model"]
+    cluster.spec["model"] = {**before, "name": "other"}
+    for act in (cluster.operate, cluster.control, cluster.schedule, cluster.start, cluster.operate, cluster.control):
+        act()
+    for server in [s for s in cluster.servers if s.revision == first]:
+        cluster.lose(server)
+    assert [s.ready for s in cluster.servers] == [True]
+
+    cluster.key(model=before)
+    routed = []
+    for act in (cluster.operate, cluster.control, cluster.schedule, cluster.operate, cluster.start, cluster.operate):
+        act()
+        routed.append(decided(cluster).model)
+    assert (routed[:4], routed[-1]) == (["other"] * 4, "digits")
+
+
 @pytest.mark.parametrize("strategy", ["Surge", "Canary"])
 def test_the_status_names_the_model_that_balancers_route(strategy: str) -> None:
     cluster = served(room=3, count=2, strategy=strategy)
