@@ -132,10 +132,7 @@ class AcceptedSpecs:
 
 
 class ServingSpecs:
-    """Accepted specs with the settings that each model's servers run: `model`, `runtime` and `batching`.
-
-    They differ from those of the accepted spec during a canary, and after a rollback.
-    """
+    """Accepted specs with `model`, `runtime` and `batching` of the revisions that serve (`revision.serving_spec`)."""
 
     def __init__(self, caches: ClusterState, accepted: SpecsInForce) -> None:
         """Subscribe to changes of the ModelDeployments in `caches`, to drop the specs of deleted ones."""
