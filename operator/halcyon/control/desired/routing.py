@@ -93,14 +93,14 @@ def _routes(scope: Scope, spec: Spec, rollout: RolloutPlan) -> list[Object]:
 
 
 def _shares(scope: Scope, rollout: RolloutPlan) -> list[tuple[Slot, int]]:
-    """Return the slots with their weights in a Gateway's routes. A slot without ready pods passes its share to the other.
+    """Return the slots with their weights in a Gateway's routes. A slot that can't answer passes its share to the other.
 
-    Balancers do that themselves, but a Gateway answers the share of a Service without ready pods with 503.
+    Balancers do that themselves, but a Gateway answers the share of a Service without ready pods with 503. Servers of
+    another model name, as in a canary that changes it, would answer with an error.
     """
     serving = {pod["metadata"]["labels"].get(names.SLOT_LABEL) for pod in scope.pods if pods.is_ready(pod)}
-    shares = [(allocation.slot, allocation.weight) for allocation in rollout.slots]
-    ready_shares = [(slot, weight if slot in serving else 0) for slot, weight in shares]
-    return ready_shares if any(weight for _, weight in ready_shares) else shares
+    can_answer = {a.slot for a in rollout.slots if a.slot in serving and a.revision.model == rollout.model and a.weight}
+    return [(a.slot, a.weight if a.slot in can_answer or not can_answer else 0) for a in rollout.slots]
 
 
 def has_surplus_balancers(scope: Scope, spec: Spec) -> bool:

@@ -100,7 +100,8 @@ def decide(scope: Scope, spec: Spec, requested: Revision, deployments: Mapping[S
     slot = observed.slots.get(placement.slot)
     if placement.is_canary and placement.good is not None and slot is not None and slot.revision != requested.key:
         return _waiting_plan(observed, requested, placement, placement.good)
-    routed, revisions = _routed_model(observed, requested, placement), placement.revisions
+    revisions = placement.revisions
+    routed = _routed_model(observed, requested, placement.slot, placement.good, {**revisions, requested.key: requested})
     unwritten = (
         _has_all_pods(observed, placement.home)
         if placement.is_canary
@@ -204,11 +205,11 @@ def _plan(observed: ObservedRollout, requested: Revision, placement: _Placement,
     good, record, canary, target = placement.good, course.record, course.canary, course.target
     updated = record.on(requested)
     updated_target = updated if target is requested else target
-    model = good.model if good is not None and canary is not None else _routed_model(observed, target, placement)
+    revisions = {**placement.revisions, updated.key: updated}
     if canary is not None and good is not None:
-        slots = canary_slots(observed, good, updated, canary, placement.home)
+        model, slots = good.model, canary_slots(observed, good, updated, canary, placement.home)
     else:
-        revisions = {**placement.revisions, updated.key: updated}
+        model = _routed_model(observed, target, course.slot, good, revisions)
         slots = lone_slots(observed, updated_target, course.pace, course.slot, revisions=revisions, routed=model)
     target_state, is_rollback = observed.slots.get(course.slot), target is not requested
     phase, failure = phase_of(observed, target, record, target_state, is_rollback=is_rollback)
@@ -233,13 +234,16 @@ def _plan(observed: ObservedRollout, requested: Revision, placement: _Placement,
     )
 
 
-def _routed_model(observed: ObservedRollout, target: Revision, placement: _Placement) -> str:
-    """Return the name of the model that requests are routed to: that of the target revision once one of its pods is ready.
+def _routed_model(
+    observed: ObservedRollout, target: Revision, slot: Slot, good: Revision | None, revisions: Mapping[str, Revision]
+) -> str:
+    """Return the name of the model that requests are routed to: the target's once it has a ready pod in its slot.
 
-    Before, it is the name that ready pods serve. Without any other pod, for example at 0 replicas, it is the target's.
+    Before, it is the name that ready pods serve. Without pods of another revision, for example at 0 replicas, it is the
+    target's.
     """
-    good, revisions = placement.good, placement.revisions
-    if observed.ready(target.key) or not observed.others(target.key):
+    is_ready = any(pods.is_ready(pod) and pods.revision(pod) == target.key for pod in observed.live_in(slot))
+    if is_ready or not observed.others(target.key):
         return target.model
     names_served = [revisions[key].model for key in observed.by_revision if key in revisions and observed.ready(key)]
     if good is not None and (good.model in names_served or not names_served):

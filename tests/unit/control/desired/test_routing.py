@@ -197,6 +197,21 @@ def test_a_route_gives_no_requests_to_a_slot_without_ready_pods() -> None:
     assert route_weights(cluster) == {"a": 100, "b": 0}
 
 
+def test_a_route_gives_no_requests_to_a_canary_of_another_name() -> None:
+    cluster = served(room=5, count=3, strategy="Canary", canary={"steps": [{"weight": 20, "pause": {}}]})
+    edge = {"mode": "Gateway", "gateway": {"name": "edge"}}
+    cluster.annotations = {PROMOTE: cluster.key(traffic=edge)}
+    cluster.settle(rounds=8, step_s=1)
+    renamed = cluster.key(model={**cluster.spec["model"], "name": "other"})
+    cluster.settle(rounds=4, step_s=1)
+    assert ({s.slot for s in cluster.servers if s.ready}, decided(cluster).model) == ({"a", "b"}, "digits")
+    assert route_weights(cluster) == {"a": 0, "b": 80}
+
+    cluster.annotations = {PROMOTE: renamed}
+    cluster.settle(rounds=8, step_s=1)
+    assert (route_weights(cluster), decided(cluster).model) == ({"a": 100}, "other")
+
+
 def test_services_of_routes_stay_while_the_routes_are_not_cached() -> None:
     spec = {"traffic": {"mode": "Gateway", "gateway": {"name": "edge"}}}
     before = replace(scope_of(spec), gateway_api=True)

@@ -608,6 +608,31 @@ def test_requests_follow_ready_pods_if_a_change_of_name_is_undone() -> None:
     assert (routed[:4], routed[-1]) == (["other"] * 4, "digits")
 
 
+@pytest.mark.parametrize("strategy", ["Surge", "Replace"])
+def test_requests_keep_their_name_if_a_renamed_canary_gets_another_strategy(strategy: str) -> None:
+    cluster = served(room=4, count=2, strategy="Canary", canary={"steps": [{"weight": 20, "pause": {}}]})
+    cluster.spec["model"] = {**cluster.spec["model"], "name": "other"}
+    cluster.settle(rounds=4, step_s=1)
+    assert [s.ready for s in cluster.servers if s.slot == "b"] == [True]
+
+    cluster.spec["rollout"] = {"strategy": strategy}
+    for _ in range(20):
+        for act in (
+            cluster.operate,
+            cluster.control,
+            cluster.schedule,
+            cluster.operate,
+            cluster.start,
+            cluster.operate,
+        ):
+            act()
+            rollout = decided(cluster)
+            weights = {placed.slot: placed.weight for placed in rollout.slots}
+            serving = {s.revision for s in cluster.servers if s.ready and weights.get(s.slot)}
+            assert rollout.model in {r.model for key, r in cluster.records.items() if key in serving}
+    assert (rollout.model, rollout.phase) == ("other", RolloutPhase.COMPLETE)
+
+
 @pytest.mark.parametrize("strategy", ["Surge", "Canary"])
 def test_the_status_names_the_model_that_balancers_route(strategy: str) -> None:
     cluster = served(room=3, count=2, strategy=strategy)
