@@ -95,8 +95,7 @@ def _routes(scope: Scope, spec: Spec, rollout: RolloutPlan) -> list[Object]:
 def _shares(scope: Scope, rollout: RolloutPlan) -> list[tuple[Slot, int]]:
     """Return the slots with their weights in a Gateway's routes. A slot that can't answer passes its share to the other.
 
-    Balancers do that themselves, but a Gateway answers the share of a Service without ready pods with 503. Servers of
-    another model name, as in a canary that changes it, would answer with an error.
+    Balancers do that themselves. It has no ready pods, or these serve another model name than the one that is routed.
     """
     serving = {pod["metadata"]["labels"].get(names.SLOT_LABEL) for pod in scope.pods if pods.is_ready(pod)}
     can_answer = {a.slot for a in rollout.slots if a.slot in serving and a.revision.model == rollout.model and a.weight}

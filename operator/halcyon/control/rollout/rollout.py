@@ -239,8 +239,7 @@ def _routed_model(
 ) -> str:
     """Return the name of the model that requests are routed to: the target's once it has a ready pod in its slot.
 
-    Before, it is the name that ready pods serve. Without pods of another revision, for example at 0 replicas, it is the
-    target's.
+    Before, it is the name that ready pods serve, as long as there are pods of another revision.
     """
     is_ready = any(pods.is_ready(pod) and pods.revision(pod) == target.key for pod in observed.live_in(slot))
     if is_ready or not observed.others(target.key):
