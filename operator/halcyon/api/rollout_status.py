@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -80,3 +81,12 @@ class RolloutStatus(ApiModel):
     """Failure of the target revision, if it failed. Halcyon does not retry the revision until the spec changes."""
     history: Annotated[tuple[PastRollout, ...], Field(max_length=10)] | None = None
     """Results of the last rollouts, one for each revision, newest first."""
+
+
+def routed_name(resource: Mapping[str, Any]) -> str:
+    """Return the name of a model in requests: that in its status, or else that in its spec; empty if neither has one.
+
+    They differ during a rollout that changes the name, and after it was rolled back.
+    """
+    names = (((resource.get(part) or {}).get("model") or {}).get("name") for part in ("status", "spec"))
+    return str(next(filter(None, names), ""))

@@ -19,6 +19,7 @@ from typing import Any
 from halcyon.api.batch_inference import BatchConditionType as Type
 from halcyon.api.batch_inference import BatchInferenceSpec, BatchReason
 from halcyon.api.documents.batch_documents import PORT, BatchProgress
+from halcyon.api.rollout_status import routed_name
 from halcyon.api.timestamps import epoch_seconds, rfc3339
 from halcyon.batch.job import ServedModel
 from halcyon.kube.event_recorder import NewEvent
@@ -68,7 +69,7 @@ def served_model(model: Object | None, name: str, namespace: str) -> ServedModel
         )
     return ServedModel(
         name=name,
-        model=str((spec.get("model") or {}).get("name") or name),
+        model=routed_name(model) or name,
         max_rows=(spec.get("batching") or {}).get("maxBatchSize"),
         api_keys=str((traffic.get("apiKeys") or {}).get("secretName") or ""),
     )
@@ -94,12 +95,7 @@ def make(
 ) -> Object:
     """Return the new status of a BatchInference.
 
-    Args:
-        before: the present status.
-        spec: the spec; None if it is invalid.
-        observed: state of the Job and the runner.
-        generation: metadata.generation of the BatchInference.
-        now: time in seconds since the epoch.
+    `before` is the present status. `spec` is None if it is invalid. `now` is in seconds since the epoch.
     """
     stamp, progress = rfc3339(now), observed.progress
     is_complete = observed.is_done and not observed.is_failed

@@ -140,13 +140,10 @@ class Authorizer:
         namespaces: Callable[[], Collection[str]],
         proxy: Proxy | None = None,
     ) -> None:
-        """Create the authorizer.
+        """Create the authorizer. `namespaces` returns the namespaces that contain models.
 
-        Args:
-            reviews: access reviews; None if there is no sign-in, for a port that is reachable from localhost only.
-            clock: returns the monotonic time, in seconds.
-            namespaces: returns the namespaces that contain models.
-            proxy: trusted proxy that authenticates users; None if there is none.
+        `reviews` is None if there is no sign-in, for a port that is reachable from localhost only. `proxy` is the
+        trusted proxy that authenticates users; None if there is none.
         """
         self._reviews, self._namespaces, self._proxy = reviews, namespaces, proxy
         self._users: ReviewCache[User | None] = ReviewCache(clock)

@@ -53,9 +53,7 @@ class ClientLatency:
     def update(self, name: Name, histograms: Mapping[str, ReportedHistogram]) -> Quantiles:
         """Store a sample, and return the quantiles of the responses since the last sample of this model.
 
-        Args:
-            name: key of the model.
-            histograms: latency histogram of each balancer, by the name of its pod.
+        `histograms` has the latency histogram of each balancer, by the name of its pod.
         """
         before = self._samples.get(name, {})
         now = self._samples[name] = {pod: (h.bounds_ms, array("Q", h.counts)) for pod, h in histograms.items()}

@@ -153,12 +153,8 @@ class Fleet:
     ) -> dict[str, Any]:
         """Return the JSON document for a page of the table. All calls in one second return the same values.
 
-        Args:
-            query: filter, order and page.
-            source: models, and their current numbers, which are read only for the rows on the page.
-            namespaces: namespaces that the user may see; None means all.
-            step: number of steps in the history so far.
-            second: current time in whole seconds.
+        The current numbers of `source` are read only for the rows on the page. `namespaces` are those that the user may
+        see; None means all. `step` is the number of steps in the history so far, `second` the time in whole seconds.
         """
         if second != self._second:
             self._second = second

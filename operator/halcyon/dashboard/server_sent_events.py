@@ -35,13 +35,10 @@ class ConnectionLimitReached(Exception):  # noqa: N818  # an answer (503), not a
 async def events(
     name: str, render: Render, wait_closing: Callable[[float], Awaitable[bool]], *, interval_s: float = POLL_INTERVAL_S
 ) -> AsyncGenerator[bytes]:
-    """Yield an event for each document that differs from the previous one.
+    """Yield an event for each document that differs from the previous one. `name` is the name of the events.
 
-    Args:
-        name: name of the events.
-        render: returns the current document. If it raises an exception, the iteration ends with it.
-        wait_closing: waits for up to the given number of seconds, and returns True if the stream must end.
-        interval_s: interval between two calls of `render`, in seconds.
+    `render` returns the current document, every `interval_s` seconds. If it raises an exception, the iteration ends with
+    it. `wait_closing` waits for up to the given number of seconds, and returns True if the stream must end.
     """
     yield f"retry: {RETRY_S * 1000}\n\n".encode()
     sent, silent_s = b"", 0.0
