@@ -1,7 +1,8 @@
-"""Search for the maximum rate at which an objective is met: choice of the next run, and the end of the search.
+"""Search for the maximum rate at which an objective is met: the choice of the next run, and the end of the search.
 
-The runs with one caller and at saturation give a queueing law, which predicts the rate. Runs near this rate measure the
-late share, and the slope of the law corrects the rate. A last run at a slightly lower rate confirms the result.
+The runs with one caller and at saturation determine a queueing law, which predicts the rate. Runs near this rate
+measure the late share, and the slope of the law corrects the rate. A last run at a slightly lower rate confirms the
+result.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from halcyon_measure.stats.student import quantile
 
 MAX_RUNS = 8
 MAX_S = 345.0
-"""Maximum time of all runs together, in seconds. The rest of six minutes is for starting and for the last answers."""
+"""Maximum total time of all runs, in seconds. The rest of the six minutes is for starting and for the last answers."""
 _BLOCKS = {"search": 16, "confirmation": 26, "knee": 16}
 _MIN_RUN_S, _MAX_RUN_S, _MAX_LONG_RUN_S = 5.0, 60.0, 110.0
 _FIT_S, _FIT_SHARE = 15.0, 0.7
@@ -30,18 +31,18 @@ _FIT_S, _FIT_SHARE = 15.0, 0.7
 laws predict similar latencies."""
 _WARM_S = (2.0, 10.0)
 _MAX_RATE_DISTANCE = 0.025
-"""Maximum distance between the logarithms of a run's rate and of the estimated rate at which both count as equal."""
+"""Maximum difference between the logarithms of a run's rate and the estimated rate for which both count as equal."""
 _CORRECTION_ERROR = 0.25
-"""Error of a correction, as a share of its size, because the slope of the law is only approximate."""
+"""Assumed error of a correction, as a share of its size, because the slope of the law is only approximate."""
 _MIN_MARGIN, _MAX_MARGIN = 0.006, 0.025
 _MAX_STEP = 0.25
 _MAX_CAUTION = 0.025
 """Maximum share by which a confirmed rate may be below the estimated rate and still end the search."""
 _MAX_SHORTFALL = 0.03
-"""Maximum share by which a confirmed rate may be below the estimated rate and still be the result. If it is lower, the
-estimated rate is the result."""
+"""Maximum share by which a confirmed rate may be below the estimated rate and still be the result. If it is further
+below, the estimated rate is the result."""
 _EARLY_CONFIDENCE = 0.998
-"""Confidence with which a run ends early. It is high, because the test is repeated every second."""
+"""Confidence that is required to end a run early. It is high, because the test is repeated every second."""
 _EARLY_BLOCKS = 7
 _CONFIDENCE = 0.95
 Purpose = Literal["search", "confirmation", "knee"]
@@ -49,7 +50,7 @@ Purpose = Literal["search", "confirmation", "knee"]
 
 @dataclass(frozen=True)
 class Goal:
-    """Goal of a search: a latency objective for a percentile, or the knee."""
+    """Goal of a search: a latency objective at a percentile, or the knee of the latency curve."""
 
     objective_s: float | None
     """Latency objective in seconds; None for the knee."""
@@ -106,9 +107,9 @@ class Search:
     facts: Facts
     law: QueueLaw
     is_known: bool
-    """True if the law was computed from the server's statistics."""
+    """Whether the law was computed from the server's statistics."""
     spent_s: float
-    """Total duration of the runs so far, in seconds, including those with one caller and at saturation."""
+    """Total duration of the runs so far, in seconds, including the runs with one caller and at saturation."""
     runs: int
     judged: tuple[Judged, ...] = ()
     long_run: LongRun = field(kw_only=True)
@@ -121,7 +122,7 @@ class Search:
         return cls(goal, facts, law, computed is not None, spent_s, runs, long_run=_long_run(law, goal))
 
     def next(self) -> Step | None:
-        """Return the parameters of the next run; None if the search has ended or runs or time are used up."""
+        """Return the parameters of the next run; None if the search has ended, or its runs or its time are used up."""
         left = MAX_S - self.spent_s
         if self.runs >= MAX_RUNS or left < _MIN_RUN_S + _WARM_S[1]:
             return None
@@ -230,16 +231,16 @@ class Search:
 
     @property
     def confirmed_rps(self) -> float | None:
-        """Maximum rate at which a run met the objective, or None.
+        """Maximum rate at which a run met the objective; None if there is none.
 
-        Rates above one at which a run failed it are ignored.
+        Rates above a rate at which a run missed the objective are ignored.
         """
         missed_rps = min((run.step.rate_rps for run in self.judged if run.kept is False), default=math.inf)
         kept_rates = [run.step.rate_rps for run in self.judged if run.kept and run.step.rate_rps < missed_rps]
         return max(kept_rates, default=None)
 
     def _margin(self, error: float) -> float:
-        """Return how far below the estimated rate to run the confirmation, as a difference of logarithms."""
+        """Return the distance of the confirmation run below the estimated rate, as a difference of logarithms."""
         slope = self.long_run.slope(self.estimate()[0])
         blocks = max((run.late.blocks for run in self.judged if run.late is not None), default=_BLOCKS["confirmation"])
         half_width = quantile(0.975, max(blocks - 1, 1)) * max(
@@ -286,11 +287,11 @@ class EarlyEnd:
         self._expected: tuple[Floats, Bools, float] | None = None
 
     def arrivals(self, due: Floats) -> None:
-        """Set the due times of the run, which follow from its seed."""
+        """Set the due times of the run, which are determined by its seed."""
         self._expected = _expected(self._law, self._long_run, self._step.rate_rps, due, by_end=True)
 
     def second(self, ended: int, late: int) -> bool:
-        """Add one second with `ended` requests, of which `late` failed or were late.
+        """Add one second in which `ended` requests ended, `late` of which failed or were late.
 
         Return True if the run should end.
         """
@@ -330,7 +331,7 @@ def _long_run(law: QueueLaw, goal: Goal) -> LongRun:
 
 
 def _middle(laws: list[QueueLaw], goal: Goal) -> QueueLaw:
-    """Return the law with the median prediction of the rate."""
+    """Return the law whose predicted rate is the median of the laws' predictions."""
     if len(laws) == 1 or goal.objective_s is None:
         return laws[0]
     # A few draws are enough, because the first run selects the law.
