@@ -210,7 +210,7 @@ class OutputParts:
 
     @contextlib.contextmanager
     def _reading(self, name: str) -> Iterator[None]:
-        """Return a context manager that raises a BatchError with the file's name if the content isn't that of a batch."""
+        """Return a context manager that raises a BatchError with the file's name if its content is invalid."""
         try:
             yield
         except (*array_file.DAMAGES, KeyError, TypeError) as error:

@@ -22,7 +22,7 @@ class RowRate:
     """
 
     def __init__(self, now_s: float) -> None:
-        """Begin the measurement at the time `now`, in seconds of the monotonic clock."""
+        """Begin the measurement at the time `now_s`, in seconds of the monotonic clock."""
         self._begun_s = now_s
         self._answers: deque[tuple[float, int]] = deque()
         self._rows = 0

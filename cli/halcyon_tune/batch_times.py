@@ -173,8 +173,7 @@ class BatchTimes:
         return any(self.is_bent(family) for family in self.measured)
 
     def excess(self, point: Point) -> float | None:
-        """Return the logarithm of the ratio of a point's measured total execution time to the time by these batch
-        times.
+        """Return the logarithm of a point's measured total execution time divided by the time by these batch times.
 
         The result is None if either is unknown. It includes the noise of the measurement, in which the machine may have
         been slower or faster than usual.

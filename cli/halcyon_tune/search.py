@@ -162,7 +162,7 @@ class Search:
         return self._next_of_step_4(self.verification) if turn is None else self._request(5, turn)
 
     def _next_of_step_4(self, verification: Verification) -> PointRequest | End | Search:
-        """Return the next measurement of step 4, or after the last one, the search at the start of step 5 or its end."""
+        """Return the next measurement of step 4; after the last one, the search at the start of step 5, or its end."""
         chosen = verification.next() or self._with_preferred_sizes(verification)
         if chosen is None:
             return self._winner(verification)

@@ -28,8 +28,7 @@ def runs(cases: Sequence[Case], policy: Named) -> tuple[Trajectory, ...]:
 def by_need(desired: Sequence[int], present: Sequence[int], gpus: int, tick: int) -> list[int]:  # noqa: ARG001  # a quota needs the tick
     """Return the result of `allocate` without preemption.
 
-    A model never loses a replica to another model. The reason is that a pod that serves is worth more than a pod that
-    starts.
+    A model never loses a replica to another model, because a serving pod is worth more than a starting pod.
     """
     demands = [
         Demand(str(number), want, current=have, floor=min(want, 1), need=float(want))

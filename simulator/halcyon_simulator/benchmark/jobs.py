@@ -1,4 +1,4 @@
-"""Jobs for a pool of processes. They execute the runs of the table whose results aren't in the store."""
+"""Jobs for a pool of processes, which execute the runs of the table whose results aren't in the store."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Job:
 
 
 def complete(store: Store, title: str, runs: Sequence[tuple[Cell, Named, int]], *, processes: int) -> None:
-    """Execute the runs that aren't in the store, with this number of processes, and store the results."""
+    """Execute the runs that aren't in the store with a number of processes, and store the results."""
     missing: dict[tuple[Cell, int], dict[Named, None]] = {}
     for cell, point, seed in runs:
         if store.find(cell, point, seed) is None:

@@ -73,4 +73,4 @@ CHOSEN = (
         "0027",
     ),
 )
-"""Runs with which constants of the planner were chosen by experiment, as rows of a table."""
+"""Experiments with which constants of the planner were chosen, as rows of a table."""

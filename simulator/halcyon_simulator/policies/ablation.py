@@ -1,7 +1,7 @@
 """Halcyon's planner with one of its learning parts switched off, for example `halcyon:without=headroom`.
 
-The planner keeps what it has learnt in `PlannerMemory`, which has one object per part, with the part's learning step.
-To switch a part off, its object in the initial memory is replaced by a neutral one that learns nothing. The planner
+The planner keeps its learnt values in `PlannerMemory`, which has one object per part, with the part's learning step. To
+switch a part off, its object in the initial memory is replaced by a neutral object that learns nothing. The planner
 itself has no switch. Out of scope: the effect of each part (`benchmark.ablation`).
 """
 
@@ -31,7 +31,7 @@ from halcyon_simulator.policies.halcyon import HalcyonPolicy
 
 
 class _NeverStuck(StuckCounter):
-    """Check for stuck counters that never reports a counter as stuck."""
+    """Check for stuck counters that never reports one."""
 
     __slots__ = ()
 
@@ -90,7 +90,7 @@ class _Poisson(Dispersion):
 
 
 class _Unbounded(RejectionBound):
-    """Bound of the queue that always treats the queue as unlimited, although balancers reject requests."""
+    """Queue bound that always treats the queue as unlimited, although balancers reject requests."""
 
     __slots__ = ()
 
@@ -110,7 +110,7 @@ class _FixedTimeout(IdleTimeout):
 
 
 class _FixedHold(ScaleDownHold):
-    """Scale-down hold of constant length, which is one start time but at least a minute."""
+    """Scale-down hold of constant length: one start time, but at least a minute."""
 
     __slots__ = ()
 
@@ -176,13 +176,13 @@ NEUTRAL: Mapping[str, Callable[[PlannerMemory], PlannerMemory]] = {
     "spikes": lambda memory: replace(memory, spikes=_NoSpikes()),
     "season": lambda memory: replace(memory, history=_NoSeason()),
 }
-"""Functions that replace an object in the initial memory by a neutral one, by name of the learning part. The parts
-`hold` and `patience` are in the same module. Without `hold`, replicas are released at once. Without `patience`, the
+"""Functions that replace an object in the initial memory by a neutral object, by name of the learning part. The parts
+`hold` and `patience` belong to the same module. Without `hold`, replicas are released at once. Without `patience`, the
 length of the hold is constant."""
 
 
 class AblatedPolicy(HalcyonPolicy):
-    """Policy that is the planner without one learning part. Its knobs are those of `HalcyonPolicy`."""
+    """Policy that uses the planner without one learning part. Its knobs are those of `HalcyonPolicy`."""
 
     def __init__(self, case: Case, part: str, **knobs: float) -> None:
         if part not in NEUTRAL:
