@@ -90,7 +90,7 @@ async def _served(batch: Batch) -> AsyncIterator[None]:
 
 
 async def _log(batch: Batch) -> None:
-    """Print the progress of the batch once a minute."""
+    """Print the progress of the batch once a minute, until cancelled."""
     began = time.monotonic()
     while True:
         await asyncio.sleep(_LOG_INTERVAL_S)

@@ -39,14 +39,14 @@ from halcyon_measure.protocols.target import Target
 
 _Row = tuple[Sample, RowTensors]
 _OPEN_PARTS = 3
-"""Maximum number of parts whose rows are in memory: one part is being read, one is being sent, and one waits for its
-last answers."""
+"""Maximum number of parts of the results whose rows are in memory: one part is being read, one is being sent, and one
+waits for its last answers."""
 _REQUEST_BYTES = 4 * 2**20
 _REQUESTS_OF_A_BATCH = 4
 """Minimum number of requests that fit in the model's largest batch, so that requests of users can be in the same
 batch."""
 _PREPARED = 16
-"""Minimum number of rows that are prepared together for requests."""
+"""Minimum number of rows that are prepared together before they are divided into requests."""
 _TIMEOUT_S = 600.0
 """Timeout of a request in seconds. A request can wait for a long time behind requests of users."""
 _MODEL_WAIT_S = 5.0

@@ -52,15 +52,15 @@ class BucketObject:
 
 
 class Bucket:
-    """Client of a URI in a bucket, and of the objects below that URI."""
+    """Client for a URI in a bucket, and for the objects below that URI."""
 
     def __init__(
         self, store: ObjectStore, url: str, field: str, secrets: Mapping[str, str], proxy: EgressProxy | None
     ) -> None:
         """Create a client that uses a store.
 
-        Messages name `field`, which is `spec.input` or `spec.output`. They contain the values of `secrets` only in
-        masked form.
+        Error messages name `field`, which is `spec.input` or `spec.output`. They contain the values of `secrets` only
+        in masked form.
         """
         self.url = url.rstrip("/")
         self._store, self._field, self._secrets, self._proxy = store, field, secrets, proxy
@@ -193,9 +193,9 @@ class Bucket:
 
     @contextlib.contextmanager
     def _errors(self, name: str) -> Iterator[None]:
-        """Return a context manager that converts errors of the library.
+        """Return a context manager that converts exceptions of the object store library.
 
-        An error becomes a BatchError if the user must change something; otherwise, an OSError.
+        An exception becomes a BatchError if the user must change something; otherwise, an OSError.
         """
         if self._proxy is not None:
             self._proxy.forget_denials()

@@ -68,8 +68,8 @@ class Functions:
     def stored(self, outputs: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the values to store for a row.
 
-        They are the result of `finish`, or else the outputs without their batch dimension. If the length of an output
-        isn't 1, it has no batch dimension and is stored completely, for example a list of objects in an image.
+        They are the result of `finish`, or else the outputs without their batch dimension. An output whose first
+        dimension isn't 1, such as a list of objects in an image, has no batch dimension and is stored unchanged.
         """
         if self._finish or not self._model.is_batched:
             return outputs

@@ -95,7 +95,7 @@ class OutputParts:
     """Number of rows without a result in the existing parts."""
     is_complete: bool = False
     _runner: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
-    """Random name of this run, part of the names of its failures files, so that no other run replaces or removes
+    """Random name of this run. It is part of the names of its failures files, so that no other run replaces or removes
     them."""
     _failure_files: dict[int, list[str]] = field(default_factory=dict)
     """Names of the failures files of each part."""
@@ -358,7 +358,7 @@ def _stacked(name: str, values: Sequence[tuple[int, Any]]) -> Any:
 
 
 def _cells(value: Any, array: Any) -> list[Any]:
-    """Return the single values in the value of a row as Python objects. `array` is the same value as a NumPy array."""
+    """Return the elements of a row's value as Python objects. `array` is the same value as a NumPy array."""
     if not isinstance(value, list):
         return [value] if isinstance(value, int | str | bytes) else array.ravel().tolist()
     return [cell.item() if isinstance(cell, np.generic) else cell for cell in np.array(value, object).flat]

@@ -115,7 +115,7 @@ def _is_list(column: Any) -> bool:
 
 
 def _split(column: Any, values: Any) -> list[Any]:
-    """Return the values of each list in a column, from the concatenated values of all lists."""
+    """Divide the concatenated values of all lists in a column into the values of each list."""
     if str(column.type).startswith("fixed_size_list<"):
         return [*values.reshape(len(column), column.type.list_size)]
     ends = np.cumsum(column.value_lengths().to_numpy(zero_copy_only=False))

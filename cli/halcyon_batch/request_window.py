@@ -23,8 +23,8 @@ _REMEMBERED = 500
 """Number of most recent answers over which the lowest mean latency is determined. Older answers may be from another
 revision or another GPU."""
 _FIRST, _MEAN_OF = 5, 16
-"""Number of answers after which the limit is first changed, and approximate number of recent answers in a mean latency.
-With fewer answers, a few rows that happen to take little time would lower the mean."""
+"""Number of answers before the limit is first changed, and approximate number of recent answers in a mean latency. With
+fewer answers, a few rows that happen to take little time would lower the mean."""
 
 
 class _Latency:
@@ -58,7 +58,7 @@ class RequestWindow:
         self._size = 1.0
         self._doubles = True
         self._latencies: dict[int, _Latency] = {}
-        """Latencies by the number of rows in the request."""
+        """Latencies of requests, by the number of rows in the request."""
 
     @property
     def limit(self) -> int:

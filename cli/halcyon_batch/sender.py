@@ -33,16 +33,16 @@ _FIRST_WAIT_S, _MAX_WAIT_S = 0.25, 30.0
 _MAX_DOUBLINGS = 10
 """Maximum number of times that the wait doubles. Above 1023, the power of two would overflow."""
 _MIN_LOSSES = 2
-"""Number of lost connections after which the rows of a request are suspected as the cause."""
+"""Number of times that a request must be lost (by a broken connection) before its rows are suspected as the cause."""
 _MAX_BLAMED = 3
-"""Number of losses caused by a row after which the row has failed. A request with several rows is split after one such
-loss."""
+"""Number of times that a row may break the connection to the server before the row counts as failed. A request with
+several rows is split after it has broken the connection once."""
 _MAX_CHECKS, _CHECK_WAIT_S = 3, 1.0
-"""Number of check requests after whose loss the server counts as down, and the time before each of them in seconds. A
-check sends a row that was answered before."""
+"""Number of failed checks after which the server counts as down, and the time before each check in seconds. A check
+sends a row that was answered before."""
 _MAX_SUSPECTED = 4
-"""Maximum number of suspected requests that don't count as in progress, so that other requests can be sent
-meanwhile."""
+"""Maximum number of requests suspected of crashing the server that don't count as in progress, so that other requests
+can be sent meanwhile."""
 _MAX_ERRORS, _ERROR_WAIT_S = 2, 0.1
 """Number of errors from the model after which a row has failed, and the time between two attempts in seconds."""
 _TOO_MANY_ROWS = re.compile(r"batch-size must be <= (\d+)")
@@ -94,7 +94,8 @@ class Sender:
         self._in_progress_changed = asyncio.Condition()
         self._suspected = 0
         self._sent_suspected, self._together = 0, 1
-        """Number of suspected requests that are in progress now, and the limit on it, which is 1 after a loss."""
+        """Number of requests in progress that are suspected of crashing the server, and the limit on it, which is 1
+        after a crash."""
         self._answered: Sequence[RowTensors] = ()
         """Row that was answered; empty until there is one."""
         self._not_before_s = 0.0
@@ -143,7 +144,7 @@ class Sender:
             return [cause + reply.message]
 
     async def _send_suspected(self, rows: Sequence[RowTensors], tries: _Tries) -> tuple[Reply, float]:
-        """Send a suspected request, and count a loss if its rows are the cause.
+        """Send a request suspected of crashing the server, and count a loss if its rows are the cause.
 
         Suspected requests are sent one at a time. After each answer, one more may be in progress, because the losses
         were probably caused by an outage. After another loss, a request is sent alone.
@@ -262,7 +263,7 @@ class Sender:
     async def _wait(self, reply: Reply, failures: int) -> None:
         """Wait after a temporary failure of a request.
 
-        A rejection delays all requests, because in the balancer the batch's whole class must wait.
+        A rejection delays all requests of the batch, because the balancer lets the batch's whole priority class wait.
         """
         wait_s = retry_wait_s(reply.retry_after_s, failures)
         self.waiting = reply.message

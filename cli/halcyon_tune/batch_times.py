@@ -39,8 +39,8 @@ _MAX_STRAIGHT_DISTANCE = 0.005
 """Relative distance of the batch times from the fitted line up to which the line is used unchanged. If a size is
 further off, each size has its own time, between the measured time and the line."""
 _MAX_LINE_DISTANCE = 0.15
-"""Relative distance of a batch's execution time from the fitted line above which a curve through the measured sizes replaces
-the line."""
+"""Relative distance of a batch's execution time from the fitted line. Above it, a curve through the measured sizes
+replaces the line."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,8 @@ class BatchTimes:
     def _distances(self, configuration: Configuration) -> dict[int, float]:
         """Return the distance of each measured batch size of a configuration from its line, as a logarithm.
 
-        The time of a size that was measured n times is a mean of n parts of its measured time and one part of the line.
+        The distance is reduced for sizes with few measurements: after n measurements, it is the fraction n / (n + 1) of
+        the measured distance.
         """
         line, family = self.line(configuration), configuration.family
         if line is None:
@@ -191,7 +192,7 @@ class BatchTimes:
         return math.log(measured / expected) if measured > 0 and expected > 0 else None
 
     def bend(self, family: Family) -> float:
-        """Return the largest relative distance of a batch time from the line fitted to all sizes.
+        """Return the largest relative distance of a family's batch times from the line fitted to all its batch sizes.
 
         The result is 0 with fewer than 3 sizes.
         """

@@ -34,8 +34,7 @@ _REQUESTS_ERROR = 0.5
 of n."""
 _DISTANCE_ERROR = 0.1
 """Additional error of the estimated batch times if the measured rate differs from the capacity, for each unit of the
-logarithm of their ratio: a rate far from the capacity says less about it.
-"""
+logarithm of their ratio. The further a rate is from the capacity, the less it shows about the capacity."""
 
 _MIN_OBJECTIVES, _MAX_MIN_S = 10.0, 15.0
 """Minimum duration of a measurement: this multiple of the latency objective, but at most this many seconds. A shorter
@@ -56,8 +55,7 @@ class Criterion:
     ) -> float:
         """Return the score of a configuration whose batch times are longer by the factor exp(`log_factor`).
 
-        If no power is given, the score isn't divided by the power. This treats all configurations as using the same
-        power.
+        If no power is given, the score isn't divided by the power, as if all configurations used the same power.
         """
         if self.minimise != "latency":
             return self.predictor.capacity_near(shape, configuration, log_factor) / (power_w or 1.0)

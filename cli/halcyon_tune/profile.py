@@ -89,7 +89,7 @@ class Profile:
     def power_w(self, family: Family) -> float | None:
         """Return the power in watts with a number of instances and threads; None if unknown.
 
-        It is the power in the last of their measurements that has one.
+        It comes from the last measurement of this family that includes the power.
         """
         return next((point.power_w for point in reversed(self._successes(family)) if point.power_w), None)
 
@@ -137,7 +137,7 @@ class Profile:
         return max((size for size in fits if size <= (self.largest or size)), default=min(self._batches()))
 
     def _is_pointless(self, family: Family) -> bool:
-        """Return whether more instances are pointless, because a smaller increase already brought no improvement."""
+        """Return whether more instances aren't worth trying, because fewer instances already brought no improvement."""
         return any(other[1] == family[1] and other[0] < family[0] for other in self._pointless_families)
 
     @cached_property

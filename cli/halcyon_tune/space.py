@@ -62,8 +62,8 @@ class Space:
     def families(self) -> tuple[tuple[int, int | None], ...]:
         """Pairs of a number of instances and a number of threads, in the order in which they are measured.
 
-        Pairs with the current number of threads come first, by rising number of instances, then those with other
-        numbers.
+        Pairs with the current number of threads come first, by rising number of instances. Pairs with other numbers of
+        threads follow.
         """
         current_threads = self.today.threads
         families = {configuration.family for configuration in self.configurations}

@@ -109,7 +109,7 @@ class Turns:
         return any(estimate is None for measured, estimate in self.scores if measured == configuration)
 
     def has_kept(self, configuration: Configuration) -> bool:
-        """Return whether a configuration met the objective in any measurement."""
+        """Return whether a configuration met the objective in at least one measurement."""
         return any(estimate and estimate.score > 0 for measured, estimate in self.scores if measured == configuration)
 
     def last(self, configuration: Configuration) -> Estimate | None:

@@ -33,8 +33,8 @@ _PRIOR_ERROR = 0.06
 _NOISE = 0.05
 """Standard error of the logarithm of a batch time in one measurement, caused by the noise of the machine."""
 _DEVIATIONS = ((-math.sqrt(3), 1 / 6), (0.0, 2 / 3), (math.sqrt(3), 1 / 6))
-"""Deviations and weights that approximate the mean over a normal distribution. A score is a mean over the likely batch
-times, so that the best configuration is good even if its batches take slightly longer."""
+"""Deviations, in standard errors, and their weights, which approximate the mean over a normal distribution. A score is
+a mean over the likely batch times, so that the best configuration is good even if its batches take slightly longer."""
 _UNMEASURED_ERROR_FACTOR = 3.0
 """Factor of the standard error for a group of configurations without a measurement. Near a tight objective, a small
 error of the batch times can hide a much higher rate, so one measurement of such a group is worth its time."""
@@ -160,9 +160,10 @@ class Verification:
 
     @property
     def is_off(self) -> bool:
-        """Whether corrected batch times were off by more than `_MAX_LOG_ERROR` twice, or by more than twice that once.
+        """Whether the corrected batch times deviate too much from the measurements.
 
-        The first measured configuration is ignored, because its prediction wasn't corrected.
+        This is the case if two errors exceed `_MAX_LOG_ERROR`, or one error exceeds twice that limit. The first
+        measured configuration is ignored, because its prediction wasn't corrected.
         """
         corrected = [abs(surprise) for surprise in self.surprises[1:]]
         return (

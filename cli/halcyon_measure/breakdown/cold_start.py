@@ -1,4 +1,4 @@
-"""The parts of a replica's start, computed from the times at which it passed the boundaries between them.
+"""Parts of a replica's start, computed from the times at which it passed the boundaries between them.
 
 | part | from | to |
 | --- | --- | --- |

@@ -1,13 +1,13 @@
 """Energy, carbon and cost of an inference.
 
-Energy is read from counters if there are any, else it is the integral of power.
+Energy is read from counters if there are any; otherwise it is the integral of power.
 
 | what | source, in this order |
 | --- | --- |
 | GPU | Triton's nv_energy_consumption; DCGM's counter in Prometheus; the integral of Triton's power |
 | CPU | RAPL on the server's machine; Kepler's counter in Prometheus |
 
-No value is assumed in place of a measurement, such as a table of powers or the carbon intensity of a country.
+A missing measurement is never replaced by an assumed value, such as typical power or a country's carbon intensity.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def cost_per_thousand(price_per_hour: float, inferences_per_s: float) -> float:
 
 
 def build(observations: Observations, prices: Prices, *, rows: int, rows_per_s: float, wall_s: float) -> Energy:
-    """Return the energy of a run with `rows` answered rows, whose samples span `wall_s` seconds.
+    """Return the section `energy` of a run with `rows` answered rows, whose samples span `wall_s` seconds.
 
     The cost is computed from the rate `rows_per_s`, because the samples also cover the wait for the last answers, in
     which no more requests are sent.
@@ -150,7 +150,7 @@ def _cpu(observations: Observations) -> Figure:
 
 
 def _idle_power(observations: Observations) -> Figure:
-    """Return the power of the GPUs before the load.
+    """Return the power of the GPUs before the load, in watts.
 
     It is computed from their energy counters if possible, otherwise from their power samples.
     """

@@ -1,4 +1,4 @@
-"""Growth of counters during a run, and checks whether it is plausible."""
+"""Growth of counters during a run, with checks that it is plausible."""
 
 from __future__ import annotations
 

@@ -188,9 +188,9 @@ def _summed(
 
 
 def _rates(processes: Sequence[Readings[ProcessSample]], value: Callable[[ProcessSample], float | None]) -> list[float]:
-    """Return the growth per second of a cumulative time, summed over all servers.
+    """Return the increase per second of a cumulative time, summed over all servers.
 
-    Decreases (a new process) and servers with fewer than two readings are ignored.
+    Decreases, which mean a new process, and servers with fewer than two readings are ignored.
     """
     columns = []
     for process in processes:

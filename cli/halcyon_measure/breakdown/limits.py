@@ -52,7 +52,7 @@ FIGURES: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Bound:
-    """Condition on one figure."""
+    """Condition on one figure of a run: a comparison with a value."""
 
     figure: str
     sign: str
@@ -76,7 +76,7 @@ class Rule:
 
     limit: LimitName
     bounds: tuple[Bound, ...]
-    """Conditions that must all hold."""
+    """Conditions on figures that must all hold if this is the limit."""
     evidence: tuple[str, str]
     """Names of the two figures that are shown as evidence."""
     change: str
@@ -85,10 +85,10 @@ class Rule:
     causes: tuple[LimitName, ...] = ()
     """Limits that are only consequences of this limit, and therefore aren't reported with it."""
     unless: tuple[Bound, ...] = ()
-    """Conditions none of which may hold. A condition on a figure that wasn't measured doesn't hold."""
+    """Conditions on figures that must all not hold. A condition whose figure wasn't measured doesn't hold."""
 
     def holds(self, values: Values) -> bool:
-        """Return True if the rule applies to these figures."""
+        """Return True if all conditions of the rule are met by these figures."""
         return all(bound.holds(values) for bound in self.bounds) and not any(
             bound.holds(values) for bound in self.unless
         )

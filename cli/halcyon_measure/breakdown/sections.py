@@ -22,7 +22,7 @@ from halcyon_measure.results.observations import (
 from halcyon_measure.results.run import Run
 
 MIN_SAMPLES = 5
-"""Minimum number of readings of a queue for a meaningful mean."""
+"""Minimum number of readings of a queue's length for a meaningful mean."""
 _OF_STEPS = (
     "{model} is an ensemble, which executes nothing itself: queue, batches and model are those of its steps. Latency, rate, failures, "
     "capacity, GPU and energy are measured over all steps; a step alone: --model {step}"

@@ -22,7 +22,8 @@ from halcyon_measure.stats.student import quantile
 
 MIN_BLOCKS = 5
 _MAX_AUTOCORRELATION = 0.4
-"""Maximum autocorrelation of successive blocks. Above it, the blocks are too short, and their length is doubled."""
+"""Maximum autocorrelation of successive blocks of time. Above it, the blocks are too short, and their length is
+doubled."""
 _MIN_BLOCK_S = 1.0
 Bools = npt.NDArray[np.bool_]
 
@@ -38,7 +39,7 @@ class LateShare:
     block_s: float
     autocorrelation: float | None
     requests: int
-    """Number of requests in the blocks."""
+    """Number of requests in the blocks of time."""
     luck_removed: bool
     """Whether the effect of chance in the arrivals was subtracted (see the module)."""
 
@@ -152,7 +153,7 @@ def _error(values: Floats) -> float:
 
 
 def _autocorrelation(values: Floats) -> float | None:
-    """Return the correlation of successive blocks; None if there are few blocks, or if all are equal."""
+    """Return the correlation between successive blocks of time; None if there are few blocks, or if all are equal."""
     deviations = values - values.mean()
     spread = float(np.dot(deviations, deviations))
     if len(values) < MIN_BLOCKS or spread <= 0:

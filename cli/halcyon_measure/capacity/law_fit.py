@@ -40,7 +40,7 @@ class Facts:
 
 
 def computed_law(facts: Facts) -> QueueLaw | None:
-    """Return the law computed from the server's statistics; None if a statistic is missing.
+    """Return the queueing law computed from the server's statistics; None if a statistic is missing.
 
     An instance is also busy between executions. This time is the cycle time of a batch at saturation minus its
     execution time.
@@ -66,7 +66,7 @@ def computed_law(facts: Facts) -> QueueLaw | None:
 
 
 def candidates(facts: Facts) -> list[QueueLaw]:
-    """Return the laws that are consistent with the latency of one caller and with the saturation rate."""
+    """Return the queueing laws that are consistent with the latency of one caller and with the saturation rate."""
     single, rate = facts.single_s, facts.saturation_rps
     in_service = single * rate
     if in_service <= _MAX_SERIAL_LOAD:
@@ -85,7 +85,7 @@ def candidates(facts: Facts) -> list[QueueLaw]:
 
 
 def best(laws: Sequence[QueueLaw], due: Floats, latency: Floats) -> QueueLaw:
-    """Return the law whose latencies with the arrivals `due` are closest to the measured `latency`.
+    """Return the queueing law whose latencies with the arrivals `due` are closest to the measured `latency`.
 
     The distance is the mean absolute logarithm of the ratios. Failed requests, whose latency is NaN, are ignored.
     """

@@ -14,14 +14,15 @@ _BURN_IN = 0.02
 _STEPS = 14
 _SLOPE_STEPS = (0.03, 0.01, 0.004)
 _MAX_SLOPE_SHARE = 0.3
-"""Maximum late share at which its slope is computed. Above it, the logarithm of the share no longer grows linearly."""
+"""Maximum share of late requests for which the slope of the share is computed. Above it, the logarithm of the share no
+longer grows linearly."""
 _UNKNOWN_SLOPE = 20.0
 _MAX_RATE_SHARE = 0.999
 """Maximum rate that is tried, as a share of the saturation rate."""
 
 
 class LongRun:
-    """Long simulated runs of one law.
+    """Long simulated runs with one queueing law.
 
     All rates use the same random draws, so that shares change smoothly with the rate.
     """

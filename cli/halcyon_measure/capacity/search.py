@@ -23,17 +23,19 @@ from halcyon_measure.stats.student import quantile
 
 MAX_RUNS = 8
 MAX_S = 345.0
-"""Maximum total time of all runs, in seconds. The rest of the six minutes is for starting and for the last answers."""
+"""Maximum total time of all runs, in seconds. The rest of a search's six minutes is for starting runs and for last
+answers."""
 _BLOCKS = {"search": 16, "confirmation": 26, "knee": 16}
 _MIN_RUN_S, _MAX_RUN_S, _MAX_LONG_RUN_S = 5.0, 60.0, 110.0
 _FIT_S, _FIT_SHARE = 15.0, 0.7
-"""Length in seconds of the run that selects a law, and its rate as a share of the saturation rate. At lower rates, all
-laws predict similar latencies."""
+"""Length in seconds of the run that selects a queueing law, and its rate as a share of the saturation rate. At lower
+rates, all laws predict similar latencies."""
 _WARM_S = (2.0, 10.0)
 _MAX_RATE_DISTANCE = 0.025
 """Maximum difference between the logarithms of a run's rate and the estimated rate for which both count as equal."""
 _CORRECTION_ERROR = 0.25
-"""Assumed error of a correction, as a share of its size, because the slope of the law is only approximate."""
+"""Assumed error of a correction of the estimated rate, as a share of its size, because the law's slope is only
+approximate."""
 _MIN_MARGIN, _MAX_MARGIN = 0.006, 0.025
 _MAX_STEP = 0.25
 _MAX_CAUTION = 0.025
@@ -59,13 +61,13 @@ class Goal:
 
     @property
     def limit(self) -> float:
-        """Maximum share of late requests."""
+        """Maximum share of late requests with which the objective is met."""
         return 1 - self.percentile
 
 
 @dataclass(frozen=True)
 class Step:
-    """Parameters of the next run."""
+    """Parameters of one run of the search."""
 
     purpose: Purpose
     rate_rps: float
@@ -80,9 +82,9 @@ class Observed:
     """Measured requests of a run with random arrivals."""
 
     due: Floats
-    """Due times in seconds, ascending."""
+    """Due times of the requests in seconds, ascending."""
     latency: Floats
-    """Latencies in seconds; NaN for failures."""
+    """Latencies of the requests in seconds; NaN for failures."""
     length_s: float
     wall_s: float
     """Duration of the whole run including warm-up, in seconds."""
@@ -91,7 +93,7 @@ class Observed:
 
 @dataclass(frozen=True)
 class Judged:
-    """A run of the search with its result."""
+    """Run of the search with its result."""
 
     step: Step
     observed: Observed
@@ -107,7 +109,7 @@ class Search:
     facts: Facts
     law: QueueLaw
     is_known: bool
-    """Whether the law was computed from the server's statistics."""
+    """Whether the queueing law was computed from the server's statistics."""
     spent_s: float
     """Total duration of the runs so far, in seconds, including the runs with one caller and at saturation."""
     runs: int
@@ -250,7 +252,7 @@ class Search:
         return min(max(half_width / slope, _MIN_MARGIN), _MAX_MARGIN) + 0.012 * failed
 
     def _rate(self, rate_rps: float) -> float:
-        """Return the rate clamped to the range that can be run, rounded to four digits."""
+        """Return the rate limited to the range that can be measured, rounded to four digits."""
         max_rps = self.law.saturation_rps * 1.02
         return float(f"{max(min(rate_rps, max_rps), 0.02 * max_rps):.4g}")
 
@@ -321,7 +323,7 @@ def _late(latency: Floats, objective_s: float) -> Bools:
 def _expected(
     law: QueueLaw, long_run: LongRun, rate_rps: float, due: Floats, *, by_end: bool
 ) -> tuple[Floats, Bools, float]:
-    """Return the times and the lateness of each request under the law, and the law's long-run late share."""
+    """Return the times and lateness of requests that a queueing law predicts, and its long-run late share."""
     latency = law.latencies(due)
     return (due + latency if by_end else due), latency > long_run.objective_s, long_run.late(rate_rps)
 
@@ -331,7 +333,7 @@ def _long_run(law: QueueLaw, goal: Goal) -> LongRun:
 
 
 def _middle(laws: list[QueueLaw], goal: Goal) -> QueueLaw:
-    """Return the law whose predicted rate is the median of the laws' predictions."""
+    """Return the queueing law whose predicted rate is the median of the predictions of all the laws."""
     if len(laws) == 1 or goal.objective_s is None:
         return laws[0]
     # A few draws are enough, because the first run selects the law.

@@ -61,6 +61,6 @@ class Condition:
 def is_passed(comparison: Comparison) -> bool:
     """Return whether every condition of a comparison could be decided, and none has failed.
 
-    A condition that couldn't be decided counts, so that a pipeline doesn't pass without a comparison.
+    A condition that couldn't be decided counts as not passed, so that a pipeline doesn't pass without a comparison.
     """
     return not any(bound.failed or bound in comparison.undecided for bound in comparison.bounds)

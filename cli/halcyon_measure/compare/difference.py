@@ -49,7 +49,7 @@ def of_rounds(baseline: Sequence[BenchDocument], candidate: Sequence[BenchDocume
     """Return the differences between two sides that have one document for each round.
 
     The two results of a round are paired, because they are close in time and have the same arrivals. The logarithms of
-    their ratios are independent from round to round, and the interval of their mean is Student's.
+    their ratios are independent from round to round, and Student's t distribution gives the interval of their mean.
     """
     differences = []
     for name, figure in FIGURES.items():

@@ -87,7 +87,7 @@ class Hooks:
         await self._run(_start)
 
     async def prepare(self, number: int) -> Prepared:
-        """Return the prepared request with this number.
+        """Return the prepared request with the given number.
 
         Raises:
             HookError: the user function raised an exception, or returned something other than tensors.
@@ -193,7 +193,7 @@ def _timed(function: Callable[..., Any], *arguments: Any) -> tuple[float, float,
 
 
 def _start() -> None:
-    """Do nothing. The pool calls this function to find out when a process is ready."""
+    """Do nothing. The pool runs this function in a process to find out when the process is ready."""
 
 
 def _prepare(number: int) -> Prepared:

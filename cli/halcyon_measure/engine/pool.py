@@ -68,7 +68,7 @@ class Observer(Protocol):
 
 Progress = Callable[[str, float, Block], bool | None]
 """Function called once a second with the phase (`warm-up` or `measuring`), the seconds since its start, and the counts
-of the last second. If it returns True while measuring, the run ends early and keeps what it has measured."""
+of the last second. If it returns True while measuring, the run ends early and keeps its results so far."""
 
 
 def processes_for(scenario: Scenario, cores: int) -> int:
@@ -306,7 +306,7 @@ def measured_s(
 
     `stopped_s` is the time at which the load was ended early, or None. With a schedule, the wait for the last answers
     isn't part of the length, because slow answers would lower the rate. Callers without a warm-up all begin at the
-    start; therefore their length is at least the mean time that a caller waited for answers. With the length of the
+    start. For them, the length is at least the mean time that a caller waited for answers; with the length of the
     scenario alone, the rate would be too high.
     """
     length = scenario.duration_s if scenario.kind != "trace" else scenario.trace[-1]

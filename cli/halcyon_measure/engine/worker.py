@@ -8,7 +8,7 @@ the worker ends too.
 | --- | --- |
 | {"begin": T} | send from T on, as warm-up |
 | {"measure": T, "end": T} | count requests that are due from the first time on; callers begin none after the second |
-| {"stop": true} | send nothing more |
+| {"stop": true} | send no further requests |
 """
 
 from __future__ import annotations

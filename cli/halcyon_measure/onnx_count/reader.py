@@ -190,7 +190,7 @@ def _tensors(graph: onnx.GraphProto) -> Any:
 
 
 def _drop_values(graph: onnx.GraphProto) -> None:
-    """Remove the values of large constants. Their sizes suffice, and shape inference makes a copy of the model."""
+    """Remove the values of large constants. Only their sizes are needed, and shape inference would copy the values."""
     for tensor in _tensors(graph):
         elements = _tensor(tensor).elements or 0
         if elements > _KEPT_ELEMENTS:

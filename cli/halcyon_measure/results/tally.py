@@ -78,8 +78,8 @@ class Tally:
 def of(run: Run, objective_s: float | None, *, is_at_once: bool = False) -> Tally:
     """Return the tally of a run. It counts good answers if a latency objective, in seconds, is given.
 
-    `is_at_once` is True if all requests were due at the beginning. Only one block by due time would then have requests,
-    so answers are counted by the second in which they ended.
+    `is_at_once` is True if all requests were due at the beginning. Answers are then counted by the second in which they
+    ended, because all requests are due in the same second.
     """
     if run.folded is not None:
         return _of_counts(run, run.folded, objective_s, is_at_once=is_at_once)

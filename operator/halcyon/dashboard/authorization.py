@@ -72,7 +72,7 @@ class AccessReviews(Protocol):
     async def may_see(self, user: User, *, namespace: str, name: str = "") -> bool:
         """Return True if the user may get this ModelDeployment.
 
-        If the name is empty, return True if the user may list ModelDeployments in the namespace, or in all if it is
+        If the name is empty, return True if the user may list ModelDeployments: in the namespace, or in all if it is
         empty.
         """
 

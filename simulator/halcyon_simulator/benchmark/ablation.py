@@ -25,8 +25,8 @@ from halcyon_simulator.policies.registry import BALANCED, HALCYON, WITHOUT, Name
 LAW, START_S = "L1", 60.0
 """Service law and start time of all runs of the ablation."""
 _SEEDS = 3
-"""Maximum number of seeds per scenario. The first seeds of the table are used, so that the table's runs of the whole
-planner can be reused."""
+"""Maximum number of seeds per scenario. They are the first seeds of the scaling benchmark's table, so that its runs of
+the whole planner can be reused."""
 _LONG = frozenset({"S5"})
 """Scenarios that run with only one seed, because each run covers 14 days and takes minutes."""
 
@@ -68,7 +68,7 @@ def _end(_signal: int, _frame: FrameType | None) -> None:
 
 
 def cells() -> tuple[Cell, ...]:
-    """Return the cells of the table with service law L1 and a start time of 60 s."""
+    """Return the cells (scenario, law, start delay) of the table with service law L1 and a start time of 60 s."""
     return tuple(cell for cell in table.cells(full=False) if (cell.law, cell.start_s) == (LAW, START_S))
 
 
@@ -86,7 +86,10 @@ def without(part: str) -> Named:
 
 
 class Runs:
-    """Runs of all policies on some cells. The result of a run is taken from the store, or else the run is executed."""
+    """Runs of all policies on some cells (scenario, service law, start delay).
+
+    The result of a run is taken from the store, or else the run is executed.
+    """
 
     def __init__(self, store: Store, cells: Sequence[Cell], *, most_seeds: int, jobs: int) -> None:
         self._store = store

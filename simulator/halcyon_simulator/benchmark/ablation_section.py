@@ -22,9 +22,9 @@ _TITLES = (
     "Changes of direction per hour",
 )
 _THRESHOLDS = (0.1, 0.01, 0.5)
-"""Maximum difference of each figure for which two results for a scenario count as equal. For violations, it is a tenth
-of the violations that a p99 objective allows. For GPU time, it is a hundredth of the GPU time of the clairvoyant
-schedule. For changes of direction, it is one in two hours."""
+"""Largest difference of each figure for which two results for a scenario still count as equal. Violations: a tenth of
+those that a p99 objective allows. GPU time: a hundredth of that of the clairvoyant schedule. Changes of direction: one
+in two hours."""
 _DIGITS = (2, 2, 1)
 
 
@@ -120,11 +120,11 @@ class Ablation:
     """Results of the planner without one part, by the name of this part."""
 
     def reference(self, part: str) -> Column:
-        """Return the results of the whole planner with which the results without this part are compared."""
+        """Return the whole planner's results to compare with the results without a learning part."""
         return self.installed if part in BEHIND_BALANCER else self.planner
 
     def changes(self, part: str) -> dict[str, Figures]:
-        """Return the differences of the figures without this part from those of the whole planner, by scenario."""
+        """Return how much each figure changes if a learning part is switched off, by scenario."""
         reference = self.reference(part).figures
         return {
             name: (a - reference[name][0], b - reference[name][1], c - reference[name][2])
@@ -133,7 +133,7 @@ class Ablation:
 
 
 BEHIND_BALANCER = frozenset({"rejections"})
-"""Parts that are tested with Halcyon's own balancer, because other balancers reject no requests."""
+"""Learning parts that are tested with Halcyon's own balancer, because other balancers reject no requests."""
 
 
 def counts(changes: Sequence[float], threshold: float) -> tuple[int, int, int]:

@@ -40,7 +40,8 @@ _DRAWN = ("S1", "S2", "S3")
 """Scenarios for which the page has a plot of a run over time. The run is the one with the first seed."""
 _COMPARED = ("kpa", "hpa")
 _GRID = 100
-"""Minimum number of settings in a full grid of knobs. Pareto fronts from other scenarios have fewer."""
+"""Minimum number of settings in a full grid of a policy's knobs. Scenarios without a grid of their own use fewer
+settings."""
 _WORDS = {
     "win": "**win**",
     "front": "on the front",
@@ -252,7 +253,7 @@ def _target_text(point: PolicyPoint, target: tuple[float, float]) -> str:
 
 
 def _service_time(law: str) -> str:
-    """Return the name of a service time model with the time of a batch of b requests."""
+    """Return a phrase with the name of a service time model and the time that it gives for a batch of b requests."""
     service = LAWS[law].service
     by_request = f" + {service.a_s * 1000:g} b" if service.a_s else ""
     return f"service time model {law} (S(b) = {service.t0_s * 1000:g}{by_request} ms)"

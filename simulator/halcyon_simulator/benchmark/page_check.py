@@ -1,4 +1,4 @@
-"""Check of the table's page: its rows are run again, and all digits of the results are compared with the page.
+"""Check of the benchmark's page: its rows are run again, and the results must equal the page in all digits.
 
 `make bench-scaling` runs thousands of points to find the nearest peer of each row. This check uses the peers that the
 page names, and runs only these and Halcyon, on all seeds. It shows whether the code still gives the figures on the
@@ -54,7 +54,7 @@ def shown(text: str) -> dict[Cell, dict[str, str]]:
 
 
 def compare(page: Mapping[Cell, Mapping[str, str]], points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[Difference]:
-    """Return the figures of the page that differ from those of the points, or for which there is no point."""
+    """Return the figures on the page that differ from the results of the new runs, or for which there is no new run."""
     differences = []
     for cell, figures_by_policy in page.items():
         texts = {point.policy: _text(point) for point in points.get(cell, ()) if point.outcomes}

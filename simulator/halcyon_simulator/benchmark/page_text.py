@@ -1,4 +1,4 @@
-"""Texts of the page that do not depend on the runs."""
+"""Texts of the benchmark's page that do not depend on the runs."""
 
 from __future__ import annotations
 

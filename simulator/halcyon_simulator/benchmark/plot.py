@@ -63,7 +63,7 @@ def timeline(case: Case, runs: Mapping[str, Trajectory], path: Path) -> None:
 
 
 def fronts(cells: Mapping[str, Sequence[PolicyPoint]], path: Path) -> None:
-    """Plot violations against GPU time, with one panel per cell.
+    """Plot violations against GPU time, with one panel per cell (scenario, service law, start delay).
 
     A panel shows every point, the peers' Pareto front as a line, and Halcyon as a star.
     """

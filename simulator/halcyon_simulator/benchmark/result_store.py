@@ -122,7 +122,7 @@ def sources(name: str) -> list[Path]:
 
 
 def imported(importers: Iterable[Path] = _OWN) -> set[Path]:
-    """Return the modules of `halcyon.scaling` that these files import, directly or through other modules of it.
+    """Return the modules of `halcyon.scaling` that some files import, directly or through each other.
 
     By default, the files are those of Halcyon's policy.
     """

@@ -39,22 +39,23 @@ LAWS: Mapping[str, Law] = {
 _BASE_RPS = 10.0
 """Maximum requests per second of a replica with service law L1, for which the rates in this module are given."""
 _LEAD_S = 300.0
-"""Duration, in seconds, of a quiet phase at the start of a case. It fills the longer windows of policies before the
-load changes. This phase is scored as well."""
+"""Duration of a quiet phase at the start of a simulation case, in seconds. It fills the longer windows of policies
+before the load changes. This phase is scored as well."""
 _DAY_S = 86400.0
 _BLIND = (900.0, 1200.0)
-"""Start and end of the period in S9 in which signals are frozen or absent, in seconds."""
+"""Start and end of the period in scenario S9 in which signals are frozen or absent, in seconds."""
 _GRACE_S = 15.0
-"""Time in seconds, after the signals have been lost in S9, in which a policy may still act on earlier values."""
+"""Time after the loss of signals in scenario S9 during which a policy may still act on earlier values, in seconds."""
 _COPIES = 16
-"""Number of copies of a trace that are added up in S6, for service law L1. Their sum has 40 to 70 requests/s."""
+"""Number of copies of a trace that are added up in scenario S6 with service law L1. Their sum has 40 to 70
+requests/s."""
 _COPY_SPREAD_S = 60.0
 """Maximum time by which a copy of a trace is shifted, in seconds. The shifts smooth bursts but keep the shape of the
 load."""
 MODELS = 20
-"""Number of models that share a GPU budget in S11."""
+"""Number of models that share a GPU budget in scenario S11."""
 BUDGET_SHARE = 0.7
-"""GPU budget in S11, as a share of the sum of the models' needs, each at its own peak."""
+"""GPU budget in scenario S11, as a share of the sum of the models' needs, each at its own peak."""
 
 
 class ScenarioError(ValueError):
@@ -75,17 +76,17 @@ class Draw:
 
     @property
     def factor(self) -> float:
-        """Factor by which rates for service law L1 are multiplied to get rates for this law."""
+        """Factor that converts rates for service law L1 to rates for this draw's service law."""
         return self.law.service.peak_rps / _BASE_RPS
 
     def from_profile(self, name: str, profile: Profile) -> Case:
-        """Return a case whose load is generated from a profile. The rates of the profile are for service law L1."""
+        """Return a simulation case whose load is generated from a profile, which has rates for service law L1."""
         return self.from_times(
             name, arrivals(profile.scaled(self.factor), rng=self.rng, cv=self.cv), profile.duration_s
         )
 
     def from_times(self, name: str, times: Times, duration_s: float) -> Case:
-        """Return a case with these arrival times."""
+        """Return a simulation case with the given arrival times."""
         return Case(
             name=name,
             arrivals=times,
@@ -135,7 +136,7 @@ def members(name: str) -> tuple[str, ...]:
 
 
 def budget(cases: Sequence[Case]) -> int:
-    """Return the number of GPUs that the models of S11 share.
+    """Return the number of GPUs that the models of scenario S11 share.
 
     It is `BUDGET_SHARE` of the sum of the models' needs, each in its busiest minute.
     """
@@ -209,7 +210,7 @@ def _flash_crowd(draw: Draw, name: str) -> Case:
 
 
 def _diurnal(draw: Draw, name: str) -> Case:
-    """Return fourteen days of some clients of a production service, with 10 requests/s on average.
+    """Return a load of fourteen days from some clients of a production service, with 10 requests/s on average.
 
     The first seven days are for learning and are not scored.
     """
@@ -274,7 +275,7 @@ def _outage(draw: Draw, name: str, *, faults: SignalFaults, load: Profile) -> Ca
 
 
 def _surging_model(draw: Draw, name: str) -> Case:
-    """Return one model of S11: a steady load for an hour, with two surges of 10 minutes to four times that load."""
+    """Return one model of scenario S11: a steady load for an hour, with two surges of 10 minutes to four times it."""
     base = draw.rng.uniform(5.0, 30.0)
     first, second = float(draw.rng.integers(300, 1500)), float(draw.rng.integers(300, 900))
     tail = 3600 - first - second - 1200

@@ -160,7 +160,7 @@ def front(points: Iterable[Figures]) -> tuple[Figures, ...]:
 
 
 def overall(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[Overall]:
-    """Return a result for each policy and setting that ran in all of these cells.
+    """Return the overall result of each policy and setting that ran in all of the given cells.
 
     Only the first seed is used, because most points of a grid ran with only this seed.
     """
@@ -194,7 +194,7 @@ def contenders(points: Sequence[PolicyPoint], slack: float) -> list[PolicyPoint]
 
 
 def excess(other: PolicyPoint, point: PolicyPoint) -> float:
-    """Return the larger of two ratios of `other` to `point`, in violations and in GPU time.
+    """Return the larger of two ratios: the violations of `other` to those of `point`, and the same for GPU time.
 
     If the result is at most 1, `other` is at least as good as `point` in both figures.
     """
@@ -203,7 +203,7 @@ def excess(other: PolicyPoint, point: PolicyPoint) -> float:
 
 
 def nearest(point: PolicyPoint, others: Iterable[PolicyPoint]) -> PolicyPoint:
-    """Return the point in `others` whose `excess` over `point` is smallest."""
+    """Return the point in `others` with the smallest `excess` over `point`."""
     return min(others, key=lambda other: excess(other, point))
 
 

@@ -30,7 +30,7 @@ from halcyon_simulator.policies.registry import BALANCED, HALCYON, OWN, Named, p
 
 @dataclass(frozen=True)
 class Effort:
-    """Numbers of seeds for a scenario."""
+    """Numbers of seeds with which the points of a scenario run."""
 
     grid: int
     """Number of seeds for each point of the peers' grids; 0 if there is no grid."""
@@ -46,8 +46,8 @@ _EFFORT: Mapping[str, Effort] = {
     "S9": Effort(0, 1),
     "S11": Effort(0, 3),
 }
-"""Numbers of seeds, by scenario or family. Scenarios that aren't listed use `_USUAL`. S4 and S5 have millions of
-requests per run."""
+"""Numbers of seeds, by scenario or family. Scenarios that aren't listed use `_USUAL`. S4 and S5 have fewer seeds,
+because each run has millions of requests."""
 _USUAL = Effort(3, 10)
 _USUAL_SECOND = Effort(1, 10, defaults=False)
 """Numbers of seeds for the second service law, which has 7.7 times as many requests. Peers' defaults that affect no
@@ -79,7 +79,7 @@ def _end(_signal: int, _frame: FrameType | None) -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run `python -m halcyon_simulator.benchmark.table` with these options, and return the exit status."""
+    """Create the table with the given command line options, and return the exit status."""
     parser = argparse.ArgumentParser(
         prog="halcyon_simulator.benchmark.table", description="Every scaler on every scenario, as a page."
     )
@@ -121,7 +121,7 @@ def defaults() -> tuple[str, ...]:
 
 
 def cells(*, full: bool) -> tuple[Cell, ...]:
-    """Return the cells of the table.
+    """Return the cells of the table, which are combinations of scenario, service law and start delay.
 
     If `full` is true, start delays and the scenarios with the most requests are added.
     """
@@ -137,7 +137,10 @@ def cells(*, full: bool) -> tuple[Cell, ...]:
 
 
 class Table:
-    """Runs of some cells. The result of a run is taken from the store, or else the run is executed."""
+    """Runs of the benchmark on some cells (scenario, service law, start delay).
+
+    The result of a run is taken from the store, or else the run is executed.
+    """
 
     def __init__(
         self,
@@ -159,10 +162,10 @@ class Table:
         self._names = tuple(names)
         self._borrowed = borrowed
         self.wrong: dict[str, int] = {}
-        """Number of wrong scalings in S9 by policy, summed over its cases."""
+        """Number of wrong scalings in scenario S9 by policy, summed over its simulation cases."""
 
     def run(self, cells: Sequence[Cell]) -> dict[Cell, list[PolicyPoint]]:
-        """Return the points of each cell. The compared points have run on all seeds."""
+        """Return the points (policies with their outcomes) of each cell. The compared points have run on all seeds."""
         grids = {cell: tuple(self._grid(cell)) for cell in cells}
         self._run_first_seed("grids, first seed", grids)
         ahead = {cell: self._ahead(cell, points) for cell, points in grids.items()}
@@ -212,7 +215,7 @@ class Table:
         return {cell: self._points(cell, (*compared[cell], *grids[cell])) for cell in cells}
 
     def listed(self, points: Mapping[Cell, Sequence[Named]]) -> dict[Cell, list[PolicyPoint]]:
-        """Return these points of each cell, run on all seeds, without a search for other points."""
+        """Return only the given points of each cell, run on all seeds, without a search for other points."""
         self.complete(
             "listed points, all seeds",
             [
@@ -270,7 +273,7 @@ class Table:
         return [point for policy, point in remaining.items() if policy in deciding]
 
     def _seeds(self, cell: Cell, point: Named) -> range:
-        """Return the seeds for a point that is compared or listed."""
+        """Return the seeds for a point that is compared or listed in the table."""
         compared = self._effort(cell).compared
         return _seeds(min(compared, _BASELINES_SEEDS) if point.name in page.BASELINES else compared)
 
@@ -325,7 +328,7 @@ class Table:
 
 
 def effort(cell: Cell) -> Effort:
-    """Return the number of seeds for a cell."""
+    """Return the default numbers of seeds for a cell."""
     return _EFFORT.get(cell.family, _USUAL if cell.law == "L1" else _USUAL_SECOND)
 
 

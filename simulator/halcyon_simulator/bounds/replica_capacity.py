@@ -29,7 +29,7 @@ _FOREVER_S = 1e300
 
 @lru_cache(maxsize=256)
 def capacity_rps(service: ServiceLaw, slo_s: float, requests: int = _REQUESTS) -> float:
-    """Return the highest Poisson rate at which the p99 of one replica's time in system is at most `slo_s`.
+    """Return the highest rate of Poisson arrivals at which one replica's p99 time in system is at most `slo_s`.
 
     The result is accurate to 1 %, and at most `service.peak_rps`. All rates use the same arrivals, stretched in time,
     so that the result is reproducible. Fewer `requests` are faster: with 10,000, results of similar laws are comparable
@@ -66,8 +66,8 @@ def capacity_rps(service: ServiceLaw, slo_s: float, requests: int = _REQUESTS) -
 def latencies(service: ServiceLaw, arrivals: Floats) -> Floats:
     """Return the time that each request spends in the system, in seconds.
 
-    All requests go to one replica, which is ready from the start and rejects none. If executions share neither the
-    replica nor a lock, no events are needed: its batches are computed one after another, which is 100 times as fast.
+    All requests go to one replica, which is ready from the start and rejects none. Unless executions share the replica
+    or a lock, no events are needed: the batches are computed one after another, which is 100 times as fast.
     """
     if not _has_events(service):
         latency = np.empty(len(arrivals))

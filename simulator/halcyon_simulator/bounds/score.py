@@ -1,4 +1,4 @@
-"""Score of a run: the outcome that the benchmark compares. The bounds depend only on the case (`clairvoyant`)."""
+"""Score of a run: the outcome that the benchmark compares. The bounds depend only on the case (see `clairvoyant`)."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _count_at(trajectory: Trajectory, at_s: float) -> int:
 
 
 def _in_vain(case: Case, trajectory: Trajectory) -> int:
-    """Return the number of pods released in the scored span that were ready for less time than they took to start.
+    """Return the number of pods that were released in the scored span and ready for less time than their start took.
 
     Pods that never became ready are included.
     """

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Times = NDArray[np.float64]
-"""Ascending times in seconds since the start of a case."""
+"""Times in seconds since the start of a simulation case, in ascending order."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class ServiceLaw:
     """Durations of batches with 1, 2, ... and `max_batch` requests, in seconds; empty if `t0_s` and `a_s` apply."""
 
     def seconds(self, batch: int) -> float:
-        """Return the duration of a batch of this size, in seconds."""
+        """Return the duration of a batch with this number of requests, in seconds."""
         return self.times_s[batch - 1] if self.times_s and batch > 0 else self.t0_s + self.a_s * batch
 
     @property
@@ -72,7 +72,7 @@ class StartFaults:
     """Share of the pod starts that take `slow_factor` times as long."""
     slow_factor: float = 3.0
     crash_share: float = 0.0
-    """Share of the pod starts that crash once, at their end, and restart from the beginning."""
+    """Share of the pod starts that crash once, at the end of the start, and restart from the beginning."""
     no_capacity: tuple[tuple[float, float], ...] = ()
     """Time spans as (from, until) in seconds in which new pods are unschedulable and hold no GPU."""
 
@@ -85,12 +85,12 @@ class SignalFaults:
     """Standard deviation of a random factor with mean 1, by which gauges and the increases of counters are
     multiplied."""
     missing_share: float = 0.0
-    """Share of the samples that are missing at random."""
+    """Share of the samples that are missing at random, from 0 to 1."""
     frozen: tuple[tuple[float, float], ...] = ()
-    """Time spans as (from, until) in which every sample repeats the last one before the span, with a current
+    """Time spans as (from, until) in seconds in which every sample repeats the last one before the span, with a current
     timestamp."""
     absent: tuple[tuple[float, float], ...] = ()
-    """Time spans as (from, until) without samples."""
+    """Time spans as (from, until) in seconds in which there are no samples."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class RunOutcome:
     """GPU-seconds divided by those of the clairvoyant schedule (`bounds.clairvoyant`)."""
     direction_changes_per_h: float
     overshoot: float
-    """Maximum number of replicas divided by that of the clairvoyant schedule."""
+    """Maximum number of replicas, divided by the maximum of the clairvoyant schedule."""
     settling_s: float | None
     """Time from the last step of the load until the replicas stay within 10 % of their final value; None if they don't
     settle."""

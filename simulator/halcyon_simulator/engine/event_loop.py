@@ -54,13 +54,13 @@ WAITING = 2
 """Number of requests queued in the balancer."""
 IN_PODS = 3
 IN_QUEUES = 4
-"""Number of requests that wait in pods for an instance."""
+"""Number of requests in all pods that wait for an instance."""
 REFUSED = 5
 ANSWERED = 6
 COMPUTING = 7
 """Number of instances that are computing."""
 SECOND = 8
-"""Next whole second at which a sample will be taken."""
+"""Next whole second of simulated time at which a sample will be taken."""
 LIVE = 9
 """Number of entries in use in `State.live`. READY_PODS is the same for `State.ready`."""
 READY_PODS = 10
@@ -80,10 +80,11 @@ _CLOCKS = 4
 # requests per second.
 DELAY, SLO, DRIFT_BEGIN, DRIFT_END, DRIFT_FACTOR, HORIZON, PEAK = 0, 1, 2, 3, 4, 5, 6
 MAX_BATCH, INSTANCES, SLOTS, QUEUE_LIMIT, REFUSE_LATE, PREFIX, SHARED, REPORTED = 7, 8, 9, 10, 11, 12, 13, 14
-"""Indexes of values. REPORTED is the time of a batch in the statistics: NaN for the true time, 0 for no batches."""
+"""Indexes of values in `State.law`. REPORTED is a batch's time in the statistics: NaN for the true time, 0 for no
+batches."""
 LOCK, LOCK_REPORTED = 15, 16
 _LAWS = 17
-"""Number of these values in `State.law`. The durations of batches with 0, 1, ... requests follow them."""
+"""Number of fixed values in `State.law`. The durations of batches with 0, 1, ... requests follow them."""
 
 _NONE, _UNIT, _ALL = np.uint64(0), np.uint64(1), np.uint64(2**64 - 1)
 _DE_BRUIJN, _TOP = np.uint64(0x03F79D71B4CB0A89), np.uint64(58)
@@ -114,7 +115,7 @@ class State(NamedTuple):
     batches: Floats
     """Cumulative counts for finished batches, by (0 for executions or 1 for seconds of computing, batch size)."""
     pods: Ints
-    """State of the pods, by (PHASE, HELD, PENDING or FRONT; slot)."""
+    """State of the pods, by (kind of value: PHASE, HELD, PENDING or FRONT; slot)."""
     due: Floats
     """Time of the next event of each pod, by slot."""
     released: Floats
@@ -329,7 +330,7 @@ def _least_loaded(slots: int, tally: Ints, ready: Ints, loads: Ints, marks: Mark
 
 @jit
 def _add_held(pod: int, more: int, pods: Ints, loads: Ints, places: Ints, marks: Marks) -> None:
-    """Add `more` requests to the number that a ready pod holds; a negative number removes requests."""
+    """Add `more` to the number of requests that a ready pod holds; `more` may be negative."""
     before = pods[HELD, pod]
     pods[HELD, pod] = before + more
     loads[before] -= 1
@@ -400,7 +401,7 @@ def _stretch(now: float, pod: int, before: int, after: int, law: Floats, work: F
 
 @jit
 def _executing(pod: int, work: Floats) -> int:
-    """Return the number of a pod's instances that are executing."""
+    """Return the number of a pod's instances that are executing a batch."""
     count = 0
     for instance in range(work.shape[1]):
         if work[pod, instance, 0] < np.inf:
@@ -480,7 +481,7 @@ def _answer(
     places: Ints,
     marks: Marks,
 ) -> None:
-    """Finish the batches of a pod that end now."""
+    """Finish the batches of a pod that end now, so that their requests get responses."""
     before = _executing(pod, work) if law[SHARED] != 0 else 0
     for instance in range(work.shape[1]):
         end = work[pod, instance, 0]
@@ -518,7 +519,7 @@ def _open(
     places: Ints,
     marks: Marks,
 ) -> None:
-    """Set the phase of the pods that become ready now."""
+    """Set the phase of the pods that become ready now to READY."""
     for place in range(tally[LIVE]):
         pod = live[place]
         if pods[PHASE, pod] == STARTING and due[pod] <= now:

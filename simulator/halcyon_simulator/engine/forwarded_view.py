@@ -21,7 +21,7 @@ class ForwardedView:
 
     @property
     def now(self) -> float:
-        """Time of the tick, in seconds."""
+        """Time of the current tick, in seconds since the start of the simulation case."""
         return self._view.now
 
     @property
@@ -51,5 +51,5 @@ class ForwardedView:
         return self._view.sampled_at()
 
     def batches(self) -> Mapping[int, tuple[int, float]]:
-        """Return the numbers of batches and their seconds of computing, by size."""
+        """Return the numbers of batches and their total seconds of computing, by batch size."""
         return self._view.batches()

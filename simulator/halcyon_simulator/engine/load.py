@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from halcyon_simulator.engine.case import Times
 
 _MORE = 8
-"""Margin for the number of gaps that are drawn, in standard deviations above the mean. If the gaps don't cover the
+"""Number of additional arrival gaps that are drawn, in standard deviations above the mean. If the gaps don't cover the
 load, more gaps are drawn."""
 
 
 @dataclass(frozen=True)
 class Profile:
-    """Rate over time, as consecutive linear pieces from time 0."""
+    """Request rate over time, as consecutive linear pieces from time 0."""
 
     pieces: tuple[tuple[float, float, float], ...]
     """Pieces as (duration in s, rate at the start, rate at the end), with rates in requests per second."""
@@ -43,12 +43,12 @@ class Profile:
 
     @property
     def duration_s(self) -> float:
-        """Total duration in seconds."""
+        """Total duration of the profile in seconds."""
         return float(sum(duration_s for duration_s, _, _ in self.pieces))
 
     @property
     def requests(self) -> float:
-        """Expected number of requests."""
+        """Expected number of requests in the whole profile."""
         return sum(duration_s * (begin + end) / 2 for duration_s, begin, end in self.pieces)
 
     def scaled(self, factor: float) -> Profile:

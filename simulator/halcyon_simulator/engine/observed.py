@@ -41,7 +41,7 @@ _COUNTERS = [
 
 
 def history(case: Case, *, ready: int) -> Floats:
-    """Return the samples of a run by (signal, HISTORY + second), filled with the history up to time 0."""
+    """Return the array for the samples of a run, by (signal, HISTORY + second), with the history up to time 0."""
     samples = np.zeros((len(SampleColumn), HISTORY + math.floor(case.duration_s) + 1))
     span = min(_STEADY_S, case.duration_s)
     rate = float(np.searchsorted(case.arrivals, span)) / span
@@ -56,7 +56,7 @@ def history(case: Case, *, ready: int) -> Floats:
 
 
 def kept_s(case: Case) -> int:
-    """Return the number of seconds for which the counts by batch size must be kept, for the oldest possible query."""
+    """Return for how many seconds counts by batch size must be kept, so that the oldest possible query works."""
     faults = case.signal_faults
     blind_s = sum(until - begin for begin, until in (*faults.frozen, *faults.absent))
     return min(math.ceil(case.observation_lag_s + blind_s) + 64, 8192)
@@ -97,7 +97,7 @@ class ObservedRun:
 
     @property
     def replicas(self) -> int:
-        """Replicas that were last written."""
+        """Number of replicas that the policy last wrote."""
         return self._replicas
 
     @property
@@ -135,7 +135,7 @@ class ObservedRun:
     def sampled_at(self) -> float | None:
         """Return the timestamp of the newest sample that isn't missing.
 
-        The timestamp of a sample in a frozen span is wrong.
+        In a frozen span, the timestamp is current although the values are old.
         """
         return float(self._last_known() - HISTORY)
 

@@ -1,4 +1,4 @@
-"""Simulation of one case under a policy, tick by tick, including the life cycle of the pods.
+"""Simulation of one case under a scaling policy, tick by tick, including the life cycle of the pods.
 
 Out of scope: the requests (`event_loop`), the policy's view (`observed`), the score of a run (`bounds.score`).
 
@@ -41,13 +41,14 @@ from halcyon_simulator.engine.observed import HISTORY, ObservedRun, history, kep
 from halcyon_simulator.engine.policy_view import Policy, PolicyPod, SampleColumn
 
 _FIRST_LOAD = 0.7
-"""Share of the peak throughput from which the initial number of pods is computed, if the case doesn't set it."""
+"""Share of the peak throughput for which the initial number of pods is computed, if the simulation case doesn't set
+it."""
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class Write:
-    """Change of the replicas by the policy."""
+    """Change of the replicas that the policy has written."""
 
     at_s: float
     before: int
@@ -74,7 +75,7 @@ class PodArrays:
         return float(np.maximum(held, 0.0).sum())
 
     def existing(self, seconds: Floats) -> NDArray[np.int64]:
-        """Return the number of existing pods at each of these times, including draining ones."""
+        """Return the number of existing pods at each of the given times, including draining pods."""
         created, released = np.sort(self.created_s), np.sort(self.released_s)
         return np.searchsorted(created, seconds, side="right") - np.searchsorted(released, seconds, side="right")
 
@@ -84,7 +85,7 @@ class Trajectory:
     """Record of a run. Unless noted otherwise, arrays have one value per whole second, starting at 0."""
 
     arrivals: Times
-    """Arrival times of the requests. Requests after the end of the case are not included."""
+    """Arrival times of the requests. Requests after the end of the simulation case are not included."""
     latency_s: NDArray[np.float32]
     """Time in system of each request, in seconds; NaN if it was rejected, and infinite if it had no response until
     `slo_s` seconds after the end."""
@@ -130,7 +131,7 @@ def first_count(case: Case) -> int:
 
 
 def simulate(case: Case, policy: Policy) -> Trajectory:
-    """Run a case under a policy. The same case and policy give the same trajectory.
+    """Run a simulation case under a scaling policy. The same case and policy give the same trajectory.
 
     If a policy has the attribute `next_look_s` and its value isn't None, ticks before this time are skipped.
 

@@ -36,8 +36,8 @@ _BUSIEST = 2.4
 """Maximum ratio of the rate in a client's busiest window to the requested mean rate. It is the ratio in the whole
 trace: 465 to 195.8 requests/s."""
 _DRAWN = 1.05
-"""Number of gaps that are drawn first, relative to the expected number. If a row needs more gaps, they are drawn in a
-further round."""
+"""Number of arrival gaps that are drawn first, relative to the expected number. If a row of a trace needs more gaps,
+they are drawn in a further round."""
 
 
 class TraceError(ValueError):
@@ -131,7 +131,7 @@ class Clients:
     shape: NDArray[np.float64]
 
     def rows(self, selected: NDArray[np.bool_]) -> Clients:
-        """Return the trace with the selected rows only."""
+        """Return the trace with only the selected rows."""
         return Clients(
             self.client[selected],
             self.window[selected],
@@ -192,7 +192,7 @@ def replayed(trace: Clients, *, rng: np.random.Generator) -> Times:
     """Return random arrival times for a trace by clients.
 
     Each row's window is a stationary renewal process with the distribution and shape of the row. Its gaps are scaled to
-    a mean of 1 / rate, because the fitted scale alone doesn't give this rate (see the trace's notes).
+    a mean of 1 / rate, because the fitted scale alone doesn't give this rate (see data/README.md).
     """
     scale = _scales(trace)
     parts: list[Times] = []
@@ -228,7 +228,7 @@ def _scales(trace: Clients) -> NDArray[np.float64]:
 def _gaps(
     trace: Clients, row: NDArray[np.int64], scale: NDArray[np.float64], rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Draw one gap for each row number in `row`."""
+    """Draw one random gap for each row number in `row`, from the distribution of the row."""
     gaps = np.empty(len(row))
     weibull = trace.weibull[row]
     of_weibull, of_gamma = row[weibull], row[~weibull]
@@ -251,6 +251,6 @@ def _first_gaps(trace: Clients, scale: NDArray[np.float64], rng: np.random.Gener
 
 
 def _lines(name: str) -> list[str]:
-    """Return the lines of a bundled file."""
+    """Return the text lines of a bundled file."""
     raw = (files("halcyon_simulator") / "data" / name).read_bytes()
     return (gzip.decompress(raw) if name.endswith(".gz") else raw).decode().splitlines()

@@ -56,7 +56,7 @@ class _Undamped(TrendDamping):
 
 
 class _NoHeadroom(Headroom):
-    """Headroom that never changes."""
+    """Headroom (the learnt reserve) that never changes."""
 
     __slots__ = ()
 
@@ -66,7 +66,7 @@ class _NoHeadroom(Headroom):
 
 
 class _Poisson(Dispersion):
-    """Dispersion that is always that of Poisson arrivals."""
+    """Dispersion of arrivals that is always that of a Poisson process, and is never learnt."""
 
     __slots__ = ()
 
@@ -145,7 +145,7 @@ class _NoHold(_FixedHold):
 
 
 class _NoSpikes(SpikeMemory):
-    """Spike memory that never recognises a spike."""
+    """Memory for spikes of the load that never recognises a spike."""
 
     __slots__ = ()
 
@@ -155,7 +155,7 @@ class _NoSpikes(SpikeMemory):
 
 
 class _NoSeason(History):
-    """History that always stays empty."""
+    """History for seasonal load that always stays empty."""
 
     __slots__ = ()
 

@@ -14,7 +14,7 @@ from halcyon_simulator.engine.policy_view import PolicyPod, PolicyView, SampleCo
 _WARMED = (1, 0)
 """Batch sizes with which a pod is warmed up before it receives requests. The value 0 stands for the maximum."""
 _MIN_COUNTS = {"low": 0, "high": 1, "max_batch": 1, "instances": 1, "queue_limit": 0}
-"""Smallest value of each knob that is a count."""
+"""Minimum value of each knob that is a count."""
 
 
 class HalcyonPolicy:

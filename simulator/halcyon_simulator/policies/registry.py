@@ -29,7 +29,7 @@ class PolicyTextError(ValueError):
 
 @dataclass(frozen=True)
 class Named:
-    """Policy with its name and its knobs, before it is built for a case."""
+    """Policy with its name and its knobs, before it is built for a simulation case."""
 
     name: str
     params: tuple[tuple[str, str], ...] = ()
@@ -50,7 +50,7 @@ class Named:
         return dict(self.params).get(WITHOUT) if self.name in OWN else None
 
     def facing(self, case: Case) -> Case:
-        """Return the case with the changes that this policy needs, for example another balancer."""
+        """Return the simulation case with the changes that this policy needs, for example another balancer."""
         return replace(case, refuse_late=True) if self.name == BALANCED else case
 
     def build(self, case: Case) -> Policy:

@@ -34,7 +34,7 @@ DRAIN_HEADER = "halcyon-drain"
 pod's specification."""
 LOWER_CLASS_HEADER = "halcyon-batch"
 """HTTP header or gRPC metadata that marks a request of batch inference, which has lower priority. Its value is the name
-of the BatchInference. Balancers divide the capacity equally among the BatchInferences of a model by this name. They
+of the BatchInference. The capacity for batch inference is divided equally among a model's BatchInferences. Balancers
 ignore the header if the plan's `lower_class` is `None`."""
 ROWS_HEADER = "halcyon-batch-rows"
 """HTTP header or gRPC metadata with the number of rows in a request of batch inference, from 1 to 9999. If it is

@@ -86,7 +86,7 @@ class WvaKnobs:
     """Requests in flight per replica. Default: max_batch x instances. (WVA's own metric is the desired replicas, with a
     target of 1.)"""
     stabilization_window_s: Window = 240
-    """`stabilizationWindowSeconds` in both directions."""
+    """`stabilizationWindowSeconds` for scaling up and for scaling down, in seconds."""
     pods: Annotated[int, Range(1, 100000)] = 10
     """`policies[0].value` of type Pods in both directions: maximum change in `pods_period_s` seconds."""
     pods_period_s: Annotated[int, Range(1, 1800)] = 150
