@@ -277,5 +277,5 @@ def warn(command: str, text: str) -> None:
 
 
 def program() -> str:
-    """Return the name by which this program was called: `halcyon`, or `kubectl halcyon` if it is a kubectl plugin."""
+    """Return the name of this program as the user called it: `halcyon`, or `kubectl halcyon` for a kubectl plugin."""
     return "kubectl halcyon" if PurePath(sys.argv[0]).name.startswith("kubectl-") else "halcyon"

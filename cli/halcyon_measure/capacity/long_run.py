@@ -24,7 +24,7 @@ _MAX_RATE_SHARE = 0.999
 class LongRun:
     """Long simulated runs with one queueing law.
 
-    All rates use the same random draws, so that shares change smoothly with the rate.
+    All rates use the same random draws, so that the share of late requests changes smoothly with the rate.
     """
 
     def __init__(self, law: QueueLaw, *, objective_s: float, seed: int) -> None:

@@ -39,10 +39,10 @@ approximate."""
 _MIN_MARGIN, _MAX_MARGIN = 0.006, 0.025
 _MAX_STEP = 0.25
 _MAX_CAUTION = 0.025
-"""Maximum share by which a confirmed rate may be below the estimated rate and still end the search."""
+"""Maximum relative difference by which a confirmed rate may be below the estimated rate for the search to end."""
 _MAX_SHORTFALL = 0.03
-"""Maximum share by which a confirmed rate may be below the estimated rate and still be the result. If it is further
-below, the estimated rate is the result."""
+"""Maximum relative difference by which a confirmed rate may be below the estimated rate. With a larger difference, the
+estimated rate is the result instead of the confirmed one."""
 _EARLY_CONFIDENCE = 0.998
 """Confidence that is required to end a run early. It is high, because the test is repeated every second."""
 _EARLY_BLOCKS = 7

@@ -15,14 +15,16 @@ BUSY = 0.85
 """Share of one core above which a process of the load counts as busy. Its event loop is one thread, so it can't use
 more than one core."""
 PREPARING = 0.9
-"""Share of the time that user functions run, from which they count as the limit of the client."""
+"""Share of the time in which user functions run. From this share on, they count as the limit of the client."""
 WAITING = 0.2
-"""Share of the time that a process waits for a core, from which missing cores count as the limit of the client."""
+"""Share of the time in which a process waits for a core. From this share on, missing cores count as the limit of the
+client."""
 _SHORT_WAIT = 0.1
-"""Ratio of a process's waiting time for a core to its CPU time, from which missing cores count as the limit instead of
-the process's own CPU."""
+"""Ratio of a process's waiting time for a core to its CPU time. From this ratio on, missing cores count as the limit
+instead of the process's own CPU."""
 LATE_S = 0.002
-"""Maximum delay between the due time of a request and its sending that doesn't count as late, in seconds."""
+"""Maximum delay in seconds between the due time of a request and its sending. A request with a longer delay counts as
+late."""
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ class _Ring:
         self._first = self._last = -1
         self._has_runs = True
         self._bytes = bytearray()
-        """Runs in ascending order, or the ring buffer."""
+        """Runs of equal rows in ascending order, or the ring buffer of all rows."""
 
     def put(self, step: int, row: bytes) -> None:
         """Store the values of a step. The values of steps that were skipped are unknown.

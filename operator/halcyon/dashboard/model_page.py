@@ -101,8 +101,8 @@ def _page(
 def spec(model: Object, overlay: str) -> dict[str, str]:
     """Return the spec and Halcyon's changes to the model's configuration, both as text for the page.
 
-    Values of environment variables are replaced by `HIDDEN`, because they may contain credentials that not all users of the page may see.
-    A malformed spec is not shown, for the same reason.
+    Values of environment variables are replaced by `HIDDEN`, because they may contain credentials that not all users of
+    the page may see. A malformed spec is not shown, for the same reason.
     """
     try:
         shown = copy.deepcopy(dict(model.get("spec") or {}))

@@ -1,6 +1,6 @@
 """Table of `make bench-scaling`: scenarios x service laws x start delays x policies x seeds.
 
-It can be resumed after each run.
+It can be resumed after each run. A cell of the table is a combination of a scenario, a service law and a start delay.
 
 The first pass runs every peer's grid of knobs on one seed. The second pass runs the points that might be on the peers'
 Pareto front on a few seeds. The third pass runs Halcyon, the peers' defaults and that front on all seeds. Out of scope:

@@ -116,7 +116,7 @@ def _present(need: Counts, case: Case) -> Counts:
 
 
 def _factor(drift: Drift | None, times: Floats) -> Floats:
-    """Return the factor of the batch duration at the given times, by which the case's drift changes it."""
+    """Return the factor by which the case's drift changes the batch duration at each of the given times."""
     if drift is None:
         return np.ones(len(times))
     return np.interp(times, [drift.begin_s, drift.end_s], [1.0, drift.factor])

@@ -32,8 +32,8 @@ def capacity_rps(service: ServiceLaw, slo_s: float, requests: int = _REQUESTS) -
     """Return the highest rate of Poisson arrivals at which one replica's p99 time in system is at most `slo_s`.
 
     The result is accurate to 1 %, and at most `service.peak_rps`. All rates use the same arrivals, stretched in time,
-    so that the result is reproducible. Fewer `requests` are faster: with 10,000, results of similar laws are comparable
-    to 2 %.
+    so that the result is reproducible. A smaller number of `requests` is faster: with 10,000, results of similar laws
+    are comparable to 2 %.
 
     Raises:
         ValueError: no rate meets the objective.

@@ -58,8 +58,8 @@ class HalcyonPolicy:
             batch_prior=prior or None,
         )
         self._has_gpu = is_true
-        """Whether GPU utilisation is available as a signal. If an engine executes requests concurrently, the busy time
-        of instances can't stand for that of a GPU."""
+        """Whether GPU utilisation is available as a signal. If an engine executes requests concurrently, it can't be
+        derived from the busy time of instances."""
         counts = {name: int(knobs[name]) for name in _MIN_COUNTS if name in knobs}
         self.objectives = replace(objectives, **knobs | counts)  # type: ignore[arg-type]  # all of them are numbers
         self.memory = PlannerMemory()

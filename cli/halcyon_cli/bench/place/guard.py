@@ -100,7 +100,7 @@ def crossed_within(seconds: Sequence[tuple[int, int, float | None]], rate_rps: f
 def next_rate(first: Step, steps: Sequence[Step], limits: ClientBounds, highest_rps: float) -> float | None:
     """Return the rate of the next step; None after a step at the highest rate.
 
-    `steps` has the steps after the first one, all of them within the bounds.
+    `steps` contains the steps after the first one, all of which stayed within the bounds.
     """
     if not steps:
         return min(max(FIRST_SHARE * first.rate_rps, 0.5), highest_rps)
