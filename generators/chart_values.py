@@ -105,27 +105,27 @@ ENUMS: dict[tuple[str, str], list[str]] = {
     ("Toleration", "operator"): ["Exists", "Equal"],
     ("TopologySpreadConstraint", "whenUnsatisfiable"): ["DoNotSchedule", "ScheduleAnyway"],
 }
-"""Enumerations that Kubernetes' schema documents only in prose, by type and field."""
+"""Enumerations that Kubernetes' schema describes only in prose, by type and field."""
 
 
 class ValuesError(Exception):
-    """A value whose comment in values.yaml lacks a description or a type."""
+    """The comment of a value in values.yaml lacks a description or a type."""
 
 
 @dataclass
 class ChartValue:
-    """One entry of values.yaml, with the comment above it."""
+    """Entry of values.yaml, with the comment above it."""
 
     path: str
     default: Any
     text: str = ""
     schema: Any = None
     parts: dict[str, ChartValue] = field(default_factory=dict)
-    """Entries of a section. A mapping with its own schema is a single value and has none."""
+    """Entries of a section. A mapping with its own schema counts as a single value without parts."""
 
 
 def read(text: str) -> ChartValue:
-    """Return the values of a values.yaml, as children of a root without a name."""
+    """Return the values in a values.yaml, as children of a root without a name."""
     node = yaml.compose(text, yaml.SafeLoader)
     if node is None:
         raise ValuesError("values.yaml is empty")
@@ -173,7 +173,7 @@ def json_schema(root: ChartValue, *, title: str) -> Schema:
 
 
 def _section(value: ChartValue, used: dict[str, Schema]) -> Schema:
-    """Return the schema of a section, which allows no other names and requires all that have a default.
+    """Return the schema of a section, which allows no other names and requires all names that have a default.
 
     They are required because in Helm null removes a name, and the templates rely on them.
     """
@@ -196,7 +196,7 @@ def _schema(value: ChartValue, used: dict[str, Schema]) -> Schema:
 
 
 def _expanded(declared: Any, used: dict[str, Schema]) -> Schema:
-    """Return a `# @schema` as JSON schema, and add the Kubernetes types that it uses to `used`."""
+    """Convert a `# @schema` comment to JSON schema, and add the Kubernetes types that it uses to `used`."""
     if isinstance(declared, list):
         return {"type": "array", "maxItems": 100, "items": _expanded(declared[0], used)}
     if isinstance(declared, str):
@@ -220,7 +220,7 @@ def _named_schema(name: str, used: dict[str, Schema]) -> Schema:
 
 
 def _policy_schema(name: str) -> Schema:
-    """Return the schema of a limit in the operator's site policy model, which finally receives the value."""
+    """Return the schema of a limit in the operator's model of the site policy, which receives the value in the end."""
     policy_schema = SitePolicy.model_json_schema()
     limit_schema: Any = policy_schema
     for part in name.split(".")[1:]:
@@ -238,7 +238,7 @@ def _policy_schema(name: str) -> Schema:
 
 
 def _kubernetes_schema(name: str, used: dict[str, Schema]) -> Schema:
-    """Return the schema of a Kubernetes API type, closed and without descriptions."""
+    """Return the schema of a Kubernetes API type, without descriptions; it allows no other fields."""
     folder = Path(kubernetes_validate.__file__).parent / "kubernetes-json-schema" / NEWEST
     definitions = json.loads((folder / "_definitions.json").read_text())["$defs"]
     full = next((full for full in definitions if re.fullmatch(rf"io\.k8s\.(api|apimachinery)\..*\.{name}", full)), None)
@@ -303,7 +303,7 @@ def _escaped(text: str) -> str:
 
 
 def main(directory: Path) -> None:
-    """Write DIRECTORY/CHART/values.schema.json and README.md of each chart."""
+    """Write DIRECTORY/CHART/values.schema.json and README.md for each chart."""
     for chart in sorted(path.parent for path in CHARTS.glob("*/Chart.yaml")):
         root = read((chart / "values.yaml").read_text())
         before, begins, remainder = (chart / "README.md").read_text().partition(BEGIN)

@@ -42,7 +42,7 @@ class Measurement:
     hooks: HookSettings = field(default_factory=HookSettings)
     warm_up: WarmUp = field(default_factory=WarmUp)
     processes: int | None = None
-    """Number of sending processes; None for as many as the load needs."""
+    """Number of sending processes; None to use as many as the load needs."""
     objective_s: float | None = None
     """Latency objective in seconds. An answer within it counts as good."""
     expect: str = ""
@@ -53,10 +53,10 @@ class Measurement:
     """Settings for sampling servers and machines during the load; None for no sampling."""
     prices: Prices = field(default_factory=Prices)
     fold_above: int = FOLD_ABOVE
-    """Number of requests above which they are counted in a histogram instead of kept as rows."""
+    """Number of requests above which they are counted in a histogram instead of being kept as rows."""
 
     def prepare(self) -> Measurement:
-        """Return this measurement with the model's inputs filled in. Check that it can be made.
+        """Return this measurement with the model's inputs filled in. Check that it is possible.
 
         Raises:
             MeasureError: the server can't be reached, or a setting, a file or a function is invalid.
@@ -88,10 +88,10 @@ class Measurement:
         return replace(self, target=target)
 
     def _check_model(self, target: Target, config: ServerConfig) -> None:
-        """Check that the model of a target, with this configuration, accepts the requests.
+        """Check that the target's model, with this configuration, accepts the requests.
 
         Raises:
-            MeasureError: it doesn't, or a file doesn't fit.
+            MeasureError: the model doesn't accept them, or a file doesn't fit.
         """
         if config.is_decoupled:
             raise ScenarioError(
@@ -146,7 +146,7 @@ class Measurement:
         return replace(run, observations=sampler.observations())
 
     def _rows(self, run: Run) -> str:
-        """Return the number of rows of a request, or the range of these numbers."""
+        """Return the number of rows of a request, or the range of the numbers if they differ."""
         least, most = self.payload.rows.least, self.payload.rows.most
         if self.payload.samples or self.hooks.prepare:  # files and functions have their own rows
             sent = run.columns.rows[run.columns.outcome == Outcome.ANSWERED]
@@ -183,7 +183,7 @@ class Measurement:
 
 
 def save(folder: Path, document: BenchDocument, run: Run) -> Sequence[Path]:
-    """Write bench.json and the requests into a folder, which is created if needed, and return their paths."""
+    """Write bench.json and the requests to a folder, which is created if needed, and return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     result = folder / "bench.json"
     result.write_text(document.model_dump_json(indent=2) + "\n", "utf-8")

@@ -1,4 +1,4 @@
-"""The runs of a comparison: two servers measured in turns, or one server against an earlier result.
+"""Runs of a comparison, either of two servers in turns or of one server with an earlier result.
 
 Out of scope: differences and their intervals (`halcyon_measure.compare`).
 """
@@ -67,10 +67,10 @@ def conditions(answer: AnswerOptions) -> tuple[Condition, ...]:
 
 
 def with_load_of(prepared: Measurement, stored: BenchDocument) -> Measurement:
-    """Return the measurement, with its load replaced by that of an earlier result.
+    """Return the measurement with the load of an earlier result.
 
     Raises:
-        InputError: the earlier load was a trace, whose arrivals a result doesn't have.
+        InputError: the earlier load was a trace, whose arrivals a result doesn't contain.
     """
     load = stored.scenario
     if load.kind == "trace":
@@ -96,9 +96,10 @@ def with_load_of(prepared: Measurement, stored: BenchDocument) -> Measurement:
 def with_result(
     stored: tuple[str, BenchDocument], current: tuple[str, BenchDocument], answer: AnswerOptions
 ) -> BenchDocument:
-    """Return the document, extended by the comparison with an earlier result.
+    """Return the document with a comparison to an earlier result.
 
-    If the results can't be compared, the new one is kept without a comparison, and stderr has the reason.
+    If the results can't be compared, the document is returned without a comparison, and the reason is printed to
+    stderr.
     """
     try:
         comparison = section.build(
@@ -123,9 +124,9 @@ def in_turns(
     show: Callable[[str], None],
     named: tuple[str, str] | None = None,
 ) -> tuple[Run, BenchDocument]:
-    """Measure two prepared servers in turns, and return the last run and the document of the second one.
+    """Measure two prepared servers in turns, and return the last run and the document of the second server.
 
-    `named` has their names. Without it, the names are those of their models, or their URLs.
+    `named` contains the names of the servers. By default, these are the names of their models, or their URLs.
 
     Raises:
         MeasureError: a process of the load failed, the results can't be compared, or a condition is invalid.
@@ -169,14 +170,14 @@ def in_turns(
 
 
 def _interrupted(document: BenchDocument, completed: int, rounds: int) -> BenchDocument:
-    """Return the document, marked as interrupted: a partial run isn't a round, so it isn't in the comparison."""
+    """Return the document, marked as interrupted. The incomplete round isn't part of the comparison."""
     reasons = (*document.run.invalid_because, f"the comparison was interrupted after {completed} of {rounds} rounds")
     facts = document.run.model_copy(update={"partial": True, "valid": False, "invalid_because": reasons})
     return document.model_copy(update={"run": facts})
 
 
 def _default_load(sides: Sequence[Measurement], names: dict[str, str], show: Callable[[str], None]) -> Scenario:
-    """Return a load of random arrivals, at a share of the saturation rate of the slower server."""
+    """Return a load with random arrivals whose rate is a share of the slower server's saturation rate."""
     rates = []
     for name, side in zip(names.values(), sides, strict=True):
         load = Scenario(kind="blocking", callers=_CALLERS, duration_s=_SATURATION_S, seed=side.scenario.seed)

@@ -1,13 +1,13 @@
 """Energy, carbon and cost of an inference.
 
-Energy is read from counters if there are any, else it is the integral of power.
+Energy is read from counters if there are any; otherwise it is the integral of power.
 
 | what | source, in this order |
 | --- | --- |
 | GPU | Triton's nv_energy_consumption; DCGM's counter in Prometheus; the integral of Triton's power |
 | CPU | RAPL on the server's machine; Kepler's counter in Prometheus |
 
-No value is assumed in place of a measurement, such as a table of powers or the carbon intensity of a country.
+A missing measurement is never replaced by an assumed value, such as typical power or a country's carbon intensity.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ Points = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True)
 class Prices:
-    """Carbon intensity and price that the user gives; None if one isn't given."""
+    """Carbon intensity and price given by the user; None for a value that isn't given."""
 
     g_per_kwh: float | None = None
     per_hour: float | None = None
     """Price per hour of all measured replicas together, in any currency."""
 
     def check(self) -> Prices:
-        """Check that these prices are possible, and return them.
+        """Check that these values are possible, and return them.
 
         Raises:
             SettingError: a value is negative, not a number, or above its limit.
@@ -63,10 +63,10 @@ def cost_per_thousand(price_per_hour: float, inferences_per_s: float) -> float:
 
 
 def build(observations: Observations, prices: Prices, *, rows: int, rows_per_s: float, wall_s: float) -> Energy:
-    """Return the energy of a run that answered `rows` rows, and whose samples span `wall_s` seconds.
+    """Return the section `energy` of a run with `rows` answered rows, whose samples span `wall_s` seconds.
 
-    The cost follows from the rate `rows_per_s`. The samples also span the wait for the last answers, in which nothing
-    more is sent.
+    The cost is computed from the rate `rows_per_s`, because the samples also cover the wait for the last answers, in
+    which no more requests are sent.
     """
     gpu, idle = _gpu(observations), _idle_power(observations)
     cpu = _cpu(observations)
@@ -150,9 +150,9 @@ def _cpu(observations: Observations) -> Figure:
 
 
 def _idle_power(observations: Observations) -> Figure:
-    """Return the power of the GPUs before the load.
+    """Return the power of the GPUs before the load, in watts.
 
-    Source: their energy counters if possible, else their power samples.
+    It is computed from their energy counters if possible, otherwise from their power samples.
     """
     if not any(readings.samples for readings in observations.idle):
         return unmeasured("W", "idle power isn't measured, because there is no source of energy")
@@ -170,9 +170,9 @@ def _idle_power(observations: Observations) -> Figure:
 
 
 def _by_gpu(servers: Sequence[Readings[ServerSample]]) -> tuple[dict[str, Points], dict[str, Points]]:
-    """Return energy counters and powers by GPU.
+    """Return the energy counters and the powers, by GPU.
 
-    If two servers publish the same GPU, only the first one's values are used.
+    If two servers publish the same GPU, only the values from the first server are used.
     """
     counters: dict[str, list[tuple[float, float]]] = {}
     powers: dict[str, list[tuple[float, float]]] = {}
@@ -190,7 +190,7 @@ def _by_gpu(servers: Sequence[Readings[ServerSample]]) -> tuple[dict[str, Points
 
 
 def _sum(points_by_counter: Mapping[str, Points], name: str) -> tuple[float | None, list[str]]:
-    """Return the growth of all counters together. If one of them isn't plausible, return None and the reasons."""
+    """Return the total growth of all counters; None with the reasons if the growth of one of them isn't plausible."""
     total, doubts = 0.0, []
     for points in points_by_counter.values():
         increase, doubt = growth.counter(points, name)

@@ -21,7 +21,7 @@ _TF_KINDS = {
 
 
 def client(target: Target, *, pod_header: str = "") -> Client:
-    """Return an open client. It must be created within the event loop that uses it."""
+    """Return an open client for the target. It must be created in the event loop that uses it."""
     if target.transport == "grpc":
         from halcyon_measure.protocols.grpc_client import GrpcClient  # noqa: PLC0415  # grpcio takes half a second
 
@@ -49,10 +49,10 @@ def outputs(target: Target, reply: Reply) -> dict[str, Any]:
 def described(target: Target) -> Target:
     """Return the target with the inputs and outputs of its model, from the server's metadata.
 
-    For a plain POST there are none.
+    For a plain POST, there are no inputs and outputs.
 
     Raises:
-        TargetError: the server can't be reached, has no such model, or speaks another protocol.
+        TargetError: the server can't be reached, has no such model, or uses another protocol.
     """
     if target.api == "post":
         return target
@@ -122,10 +122,10 @@ def _by_grpc(target: Target) -> Target:
 
 
 def fetch(target: Target, path: str, *, hint: str = "") -> Any:
-    """Return the JSON document at a path of the server. `hint` is added to the error about a status.
+    """Return the JSON document at a path of the server. `hint` is added to the message about an error status.
 
     Raises:
-        TargetError: the server can't be reached, or doesn't answer with JSON.
+        TargetError: the server can't be reached, or doesn't respond with JSON.
     """
     status, body = exchange(target, "GET", path)
     if status >= 400:
@@ -143,7 +143,7 @@ def fetch(target: Target, path: str, *, hint: str = "") -> Any:
 
 
 def exchange(target: Target, method: str, path: str, document: Any = None) -> tuple[int, bytes]:
-    """Send one request over HTTP, with a JSON document if there is one, and return the status and the body of the answer.
+    """Send one HTTP request, with a JSON document if one is given, and return the status and the body of the response.
 
     Raises:
         TargetError: the server can't be reached.

@@ -1,6 +1,6 @@
 """`bench.json`, version 1: the result of a run. Tables and reports are made from it. Pure.
 
-A figure that wasn't measured has no value and a reason. Latencies are measured from the time when a request was due.
+A figure that wasn't measured has no value but a reason. Latencies are measured from the due time of a request.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class MeasuredTarget(Part):
 
 
 class MeasuredScenario(Part):
-    """The load. Fields that the scenario doesn't use are null."""
+    """Load of the run. Fields that the scenario doesn't use are null."""
 
     kind: str = Field(description="blocking, sustained, burst, ramp, trace or offline.")
     preset: str = Field(description="Preset that it came from; empty if none.")
@@ -73,7 +73,7 @@ class MeasuredScenario(Part):
 
 
 class RunFacts(Part):
-    """Facts of the run."""
+    """Facts about the run."""
 
     warm_up_s: float = Field(description="Load before the measured part, in seconds.")
     settled: bool | None = Field(
@@ -92,7 +92,7 @@ class RunFacts(Part):
 
 
 class Requests(Part):
-    """Numbers of requests. Each request is in exactly one of the counts but `due` and `good`."""
+    """Numbers of requests. Each request is in exactly one of the counts, except for `due` and `good`."""
 
     due: int = Field(description="Requests of the measured part.")
     answered: int = Field(description="Requests with a whole answer that is the expected one.")
@@ -123,7 +123,7 @@ class Latencies(Part):
 
 
 class FailureKind(Part):
-    """Failures with one message."""
+    """Failures with the same message."""
 
     outcome: str = Field(description="rejected, timed_out, disconnected, error, wrong or not_sent.")
     message: str = Field(description="Status and text of the failures.")
@@ -164,7 +164,7 @@ class ClientUse(Part):
 
 
 class BenchDocument(Part):
-    """The result of a run."""
+    """Result of a run."""
 
     version: Literal[1] = Field(default=1, description="Version of the document.")
     made_by: str = Field(description="Program and version.")
@@ -212,5 +212,5 @@ class BenchDocument(Part):
 
     @property
     def unlisted_failures(self) -> int:
-        """Number of failed requests that aren't counted in `failures`, which has only the most frequent kinds."""
+        """Number of failed requests that aren't counted in `failures`, which lists only the most frequent kinds."""
         return self.requests.due - self.requests.answered - sum(kind.count for kind in self.failures)

@@ -1,4 +1,4 @@
-"""The document of a run as text: one sentence with the result, then its figures. Pure."""
+"""Document of a run as text: one sentence with the result, then its figures. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time series from Prometheus for the time of a run: energy of GPUs from DCGM, energy of pods from Kepler."""
+"""Time series from Prometheus for the duration of a run: energy of GPUs from DCGM, energy of pods from Kepler."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from halcyon_measure.results.observations import Series
 
 GPU_ENERGY = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
 CPU_ENERGY = ("kepler_pod_cpu_joules_total", "kepler_container_package_joules_total")
-"""Names of Kepler's energy counters: from version 0.10 on, and before it."""
+"""Names of Kepler's energy counters: the name since version 0.10, and the earlier one."""
 _TIMEOUT_S = 10.0
 _STEP_S = 1.0
 
 
 def is_http(url: str) -> bool:
-    """Return whether a text is a URL of HTTP with a host and a valid port."""
+    """Return whether a text is an HTTP URL with a host and a valid port."""
     try:
         parts = urlsplit(url)
         return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
@@ -47,7 +47,7 @@ class Prometheus:
         The times in the result are relative to `begin_s`.
 
         Raises:
-            TargetError: Prometheus doesn't answer, or rejects the query.
+            TargetError: Prometheus doesn't respond, or rejects the query.
         """
         fields = {"query": query, "start": begin_s, "end": end_s, "step": _STEP_S}
         document = self._get(f"/api/v1/query_range?{urlencode(fields)}")
@@ -76,7 +76,7 @@ class Prometheus:
 
 
 def selector(metric: str, labels: Mapping[str, str]) -> str:
-    """Return a PromQL selector of a metric. The values of `labels` are regular expressions."""
+    """Return a PromQL selector for a metric. The values of `labels` are regular expressions."""
     return metric + "{" + ",".join(f"{name}=~{json.dumps(value)}" for name, value in labels.items()) + "}"
 
 

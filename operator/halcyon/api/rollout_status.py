@@ -38,8 +38,7 @@ class PastRollout(ApiModel):
     revision: Short
     """Name of the revision's ControllerRevision."""
     result: Literal["Served", "Failed", "Superseded"]
-    """Result of the rollout. `Superseded` means that the spec changed to another revision before the rollout was
-    complete."""
+    """Result of the rollout. `Superseded`: the spec changed to another revision before the rollout was complete."""
     finished_at: Time
     """Time at which the rollout ended."""
     message: Long | None = None
@@ -47,7 +46,7 @@ class PastRollout(ApiModel):
 
 
 class CanaryStatus(ApiModel):
-    """A canary in progress."""
+    """State of a canary in progress."""
 
     step: Count
     """Number of the current step, counted from 1."""
@@ -70,7 +69,7 @@ class RolloutStatus(ApiModel):
     """Strategy of the rollout. If spec.rollout.strategy is Auto, this is the strategy that Auto has chosen: Surge or
     Replace."""
     strategy_reason: Long | None = None
-    """Reason why pods are replaced with the strategy Replace. Absent for other strategies."""
+    """Reason why the strategy Replace is used. Absent for other strategies."""
     canary: CanaryStatus | None = None
     """State of the canary. Present only while a canary is in progress."""
     message: Long | None = None

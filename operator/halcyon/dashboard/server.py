@@ -1,7 +1,7 @@
 """HTTP handlers of the dashboard: pages, documents, and streams of documents.
 
-The API has the session, the models, and one model's spec, revisions, history, logs and what-if. Errors are JSON:
-{"error": MESSAGE}. No request changes the cluster.
+The API returns the session, the table of models, and a model's spec, revisions, history, logs and what-if calculation.
+Errors are JSON: {"error": MESSAGE}. No request changes the cluster.
 """
 
 # GET    /                                    the page
@@ -53,9 +53,9 @@ NO_PAGES = (
     "`make bootstrap` in a clone and install that"
 )
 MAX_BODY_BYTES = 16 * 1024
-"""Maximum size of a request's body. Only sign-in requests have a body, which contains a token."""
+"""Maximum size of a request's body, in bytes. Only sign-in requests have a body, which contains a token."""
 MIN_COMPRESSED_BYTES = 1024
-"""Minimum size of a response that is compressed."""
+"""Minimum size of a response that is compressed, in bytes."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -90,7 +90,7 @@ class Dashboard:
         self._metrics = site or SiteMetrics(None, monotonic=time.monotonic, wall=time.time)
         self._fleet = Fleet(history)
         self._second, self._tables = -1, dict[tuple[frozenset[str] | None, TableQuery], bytes]()
-        """Current second, and the tables that were rendered in it. Pages with the same query and permissions share one."""
+        """Current second, and the tables rendered in it. Pages with the same query and permissions share a table."""
         self.streams = streams or ConnectionLimit()
         self._whatif_lock, self._whatif_free_at = asyncio.Lock(), 0.0
         self._files = page_files()

@@ -1,4 +1,4 @@
-"""The section `batches`: executions of the model by batch size in rows. Pure."""
+"""Section `batches`: executions of the model by batch size in rows. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from halcyon_measure.results.figure import Figure, Part
 
 
 class BatchSize(Part):
-    """Executions with one number of rows."""
+    """Executions of batches with the same number of rows."""
 
     rows: int = Field(description="Rows of the batch.")
     executions: int = Field(description="Number of executions.")
@@ -18,7 +18,7 @@ class BatchSize(Part):
 
 
 class Batches(Part):
-    """Batches of the run, from Triton's statistics."""
+    """Batches that the server executed in the run, from Triton's statistics."""
 
     sizes: tuple[BatchSize, ...] = Field(description="Executions by rows, the smallest first.")
     executions: Figure = Field(description="Executions of the run.")

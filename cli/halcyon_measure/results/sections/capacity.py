@@ -1,4 +1,4 @@
-"""The section `capacity`: the maximum rate at which the objective is met, and the runs that determined it. Pure."""
+"""Section `capacity`: the maximum rate at which the objective is met, and the runs that determined it. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from halcyon_measure.results.figure import Figure, Part
 
 
 class CapacityRun(Part):
-    """One run of the search."""
+    """One run of the search for the capacity."""
 
     purpose: str = Field(description="one caller, saturation, search, knee or confirmation.")
     rate_rps: float | None = Field(description="Requests per second of random arrivals; null if callers made the rate.")
@@ -31,7 +31,7 @@ class CapacityRun(Part):
 
 
 class Capacity(Part):
-    """Number of requests per second that the server can answer."""
+    """Maximum number of requests per second that the server can answer within the objective."""
 
     sentence: str = Field(description="The answer in one sentence.")
     objective_ms: float | None = Field(description="Latency objective; null if none was given.")

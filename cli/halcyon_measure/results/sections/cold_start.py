@@ -1,4 +1,4 @@
-"""The section `cold_start`: times of new replicas from their creation until their answers are steady. Pure."""
+"""Section `cold_start`: times of new replicas from their creation until their answers are steady. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class StartPart(Part):
 
 
 class FirstExecution(Part):
-    """The first execution of a batch size, against those that follow."""
+    """First execution of a batch size, compared with the executions that follow."""
 
     rows: int = Field(description="Rows of the batch.")
     first: Figure = Field(description="Time of the first execution, in ms.")
@@ -33,7 +33,7 @@ class FirstExecution(Part):
 
 
 class ColdStart(Part):
-    """Starts of replicas that were watched."""
+    """Observed starts of replicas."""
 
     starts: int = Field(description="Number of starts.")
     total: Figure = Field(

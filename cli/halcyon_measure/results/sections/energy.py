@@ -1,4 +1,4 @@
-"""The section `energy`: energy, carbon and cost of an inference. An inference is one row, as in `halcyon top`. Pure."""
+"""Section `energy`: energy, carbon and cost of an inference. An inference is one row, as in `halcyon top`. Pure."""
 
 from __future__ import annotations
 

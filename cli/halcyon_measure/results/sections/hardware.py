@@ -1,4 +1,4 @@
-"""The section `hardware`: use of GPUs, CPU and memory, sampled once a second during the run. Pure."""
+"""Section `hardware`: use of GPUs, CPU and memory, sampled once a second during the run. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from halcyon_measure.results.figure import Figure, Part
 
 
 class Series(Part):
-    """A quantity that was sampled once a second."""
+    """Statistics of a quantity that was sampled once a second."""
 
     mean: Figure
     p10: Figure
@@ -18,7 +18,7 @@ class Series(Part):
 
 
 class ReplicaUse(Part):
-    """Requests of one replica in the run, and their times."""
+    """Number and times of the requests that one replica processed in the run."""
 
     pod: str = Field(description="Name or address of the replica.")
     requests: Figure = Field(description="Requests that it answered.")

@@ -1,4 +1,4 @@
-"""The section `phases`: parts of a request's latency from its due time to its decoding, whose means add up. Pure."""
+"""Section `phases`: the parts of a request's latency, from its due time to its decoding. Their means add up. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Side = Literal["client", "balancer", "server", "remainder"]
 
 
 class Phase(Part):
-    """One part of the way of a request."""
+    """One phase of a request's latency."""
 
     name: PhaseName = Field(
         description="prepare, serialise, late, send, balancer_held, balancer_queued, queue, input, model, output, "
@@ -40,7 +40,7 @@ class Phase(Part):
 
 
 class Phases(Part):
-    """Parts of the time of an answered request."""
+    """Phases of the latency of answered requests."""
 
     end_to_end: Figure = Field(description="Mean latency, from due to finished, in ms.")
     parts: tuple[Phase, ...] = Field(description="The parts in the order in which a request passes them.")

@@ -1,4 +1,4 @@
-"""The section `roofline`: the machine's maximum compute rate for the model, and the share that the model reaches.
+"""Section `roofline`: the machine's maximum compute rate for the model, and the share that the model reaches.
 
 Pure.
 """
@@ -13,7 +13,7 @@ from halcyon_measure.results.figure import Figure, Part
 
 
 class Peak(Part):
-    """The largest rate of one resource of the machine."""
+    """Maximum rate of one resource of the machine."""
 
     kind: Literal["measured", "published"] = Field(description="measured here, or published by the manufacturer.")
     rate: Figure = Field(description="Largest of its samples, in FLOP/s or bytes/s.")
@@ -22,7 +22,7 @@ class Peak(Part):
 
 
 class RooflinePoint(Part):
-    """One batch size below the roof."""
+    """Measured executions with one batch size, in relation to the roofline."""
 
     batch: int = Field(description="Rows of an execution.")
     intensity: float = Field(description="Operations for each byte of the least traffic of memory.")
@@ -34,7 +34,7 @@ class RooflinePoint(Part):
 
 
 class Roofline(Part):
-    """The roof over the model, and measured points below it."""
+    """Roofline for the model, with measured points below it."""
 
     datatype: str = Field(description="Data type that the peak of compute is for, for example FP32.")
     compute: Peak

@@ -1,4 +1,4 @@
-"""The sections of a document as lines of text: the phases as a small table, each other section as one line. Pure."""
+"""Sections of a document as lines of text: the phases as a small table, each other section as one line. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def details(document: BenchDocument) -> list[str]:
 def phases(section: Phases) -> list[str]:
     """Return a table of the phases.
 
-    Phases that take no time are left out, and unmeasured ones have a line with the reason.
+    Phases that take no time are omitted, and unmeasured phases have a line with the reason.
     """
     latency = section.end_to_end.value
     if not latency:

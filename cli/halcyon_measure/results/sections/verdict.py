@@ -1,4 +1,4 @@
-"""The section `verdict`: the limit of the run, with its evidence. Pure."""
+"""Section `verdict`: the limit of the run, with its evidence. Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Evidence(Part):
 
 
 class Verdict(Part):
-    """Limit of the run."""
+    """Limit of the run, with evidence and a recommended change."""
 
     limit: LimitName = Field(
         description="client, preparing, transmission, balancer, waiting for batches, instances busy, server CPU, "
