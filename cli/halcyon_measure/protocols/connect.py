@@ -75,7 +75,8 @@ def _by_kserve(document: Any, target: Target) -> Target:
                 ModelInput(str(entry["name"]), str(entry["datatype"]), tuple(int(dim) for dim in entry["shape"]))
                 for entry in tensors
             )
-            for tensors in (document["inputs"], document.get("outputs", ()))
+            # Servers of Pydantic models, such as MLServer, may write null for an empty list.
+            for tensors in (document["inputs"] or (), document.get("outputs") or ())
         )
     except (KeyError, TypeError, ValueError):
         raise TargetError(

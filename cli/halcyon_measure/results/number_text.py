@@ -13,8 +13,8 @@ def number(value: float | None) -> str:
         return NONE
     if value == int(value) or abs(value) >= 1000:
         return f"{value:.0f}"
-    if abs(value) < 0.01:
-        return f"{value:.2g}"
+    if abs(value) < 1:
+        return f"{value:.{2 if abs(value) < 0.01 else 3}g}"
     return f"{value:.{2 if abs(value) < 10 else 1 if abs(value) < 100 else 0}f}"
 
 

@@ -41,3 +41,11 @@ def test_failures_beyond_the_list_are_counted() -> None:
     assert "failure   10 x other messages, which are too many to list" in text.page(document)
     assert "other messages, which are too many to list" in failures(labelled(stored(document)))
     assert "other messages" not in text.page(bench_document(failures=9))
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0.0033, "0.0033"), (0.0148, "0.0148"), (0.9764, "0.976"), (0.05, "0.05"), (1.234, "1.23"), (123.4, "123")],
+)
+def test_numbers_have_at_least_two_significant_digits(value: float, shown: str) -> None:
+    assert number(value) == shown
