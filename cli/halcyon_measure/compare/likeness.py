@@ -35,6 +35,12 @@ def objective(document: BenchDocument) -> str:
     return "none" if goodput.value is None else goodput.source.removeprefix("answers within ")
 
 
+def objective_s(document: BenchDocument) -> float | None:
+    """Return the objective in seconds; None if there is none."""
+    text = objective(document)
+    return None if text == "none" else float(text.removesuffix(" ms")) / 1000
+
+
 def _percentile(document: BenchDocument) -> str:
     return "" if document.capacity is None else f"{100 * document.capacity.percentile:g}"
 
