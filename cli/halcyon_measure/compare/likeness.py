@@ -37,8 +37,10 @@ def objective(document: BenchDocument) -> str:
 
 def objective_s(document: BenchDocument) -> float | None:
     """Return the objective in seconds; None if there is none."""
-    text = objective(document)
-    return None if text == "none" else float(text.removesuffix(" ms")) / 1000
+    try:
+        return float(objective(document).removesuffix(" ms")) / 1000
+    except ValueError:  # none, or a text that another program has written
+        return None
 
 
 def _percentile(document: BenchDocument) -> str:

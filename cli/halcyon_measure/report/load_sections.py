@@ -291,8 +291,13 @@ def _over_time(runs: Sequence[LabelledRun]) -> list[Html]:
 
 
 def _spans(document: BenchDocument, span: int) -> list[dict[str, float | None]]:
-    """Return the chart points of a run. A rest of less than half a span belongs to the point before it."""
+    """Return the chart points of a run. A rest of less than half a span belongs to the point before it.
+
+    A result from the history of a model has no timeline, and so no points.
+    """
     seconds, end_s = document.timeline, document.run.measured_s
+    if not seconds:
+        return []
     starts = list(range(0, len(seconds), span))
     if len(starts) > 1 and end_s - starts[-1] < span / 2:
         starts.pop()

@@ -60,6 +60,13 @@ def test_a_chart_is_beside_the_table_of_its_values() -> None:
     assert html.count('<figure class="plot"') == 3
 
 
+def test_a_result_from_the_history_is_compared_without_its_timeline() -> None:
+    summary = bench_document(model="earlier").model_copy(update={"timeline": ()})
+    html = text_of(*stored(summary, bench_document(failures=2)))
+    assert "P99 over time" in html
+    assert "earlier" in html
+
+
 def test_a_run_of_one_caller_is_in_the_singular() -> None:
     capacity = answers()["capacity"]
     single = capacity.runs[0].model_copy(update={"rate_rps": None, "callers": 1})
