@@ -232,7 +232,7 @@ service-annotations site-policy-file tls-secret traces-endpoint traces-ratio wat
 {{- $groups = append $groups (int64 (printf "0x%s" .)) -}}
 {{- end -}}
 {{- if $place -}}
-{{- range until (max 0 (sub 8 (len $numbers) (len $groups)) | int) -}}
+{{- range until (max 0 (sub (sub 8 (len $numbers)) (len $groups)) | int) -}}
 {{- $numbers = append $numbers 0 -}}
 {{- end -}}
 {{- end -}}

@@ -26,8 +26,9 @@ _LABELS: Mapping[str, Sequence[tuple[str, str]]] = {
     CPU_ENERGY[1]: (("pod_name", "container_namespace"),),
 }
 """Labels of each counter with the name and the namespace of the measured pod. The first pair with series is used."""
-_ZONE = {CPU_ENERGY[0]: {"zone": "package"}}
-"""Other labels of a counter. Kepler's zone `package` contains its zones `core` and `uncore`."""
+_OTHER_LABELS = {CPU_ENERGY[0]: {"zone": "package", "state": "|running"}}
+"""Other labels of a counter. Kepler's zone `package` contains its zones `core` and `uncore`. Terminated pods have separate
+series, whose values no longer change; some versions have no label `state`."""
 _TIMEOUT_S = 10.0
 
 
@@ -100,7 +101,7 @@ def selectors(metric: str, *, pods: str, namespace: str) -> tuple[str, ...]:
     return tuple(
         selector(
             metric,
-            {pod_label: pods} | ({namespace_label: namespace} if namespace else {}) | _ZONE.get(metric, {}),
+            {pod_label: pods} | ({namespace_label: namespace} if namespace else {}) | _OTHER_LABELS.get(metric, {}),
         )
         for pod_label, namespace_label in _LABELS[metric]
     )

@@ -62,6 +62,7 @@ SERIES = (
     {"__name__": "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "pod": "m-1", "namespace": "team"},
     {"__name__": "kepler_pod_cpu_joules_total", "pod": "kepler-1", "pod_name": "m-2", "zone": "package"},
     {"__name__": "kepler_pod_cpu_joules_total", "pod": "kepler-1", "pod_name": "m-2", "zone": "core"},
+    {"__name__": "kepler_pod_cpu_joules_total", "pod_name": "m-2", "zone": "package", "state": "terminated"},
     {"__name__": "kepler_container_package_joules_total", "pod": "kepler-1", "pod_name": "m-3", "mode": "idle"},
 )
 
@@ -107,4 +108,7 @@ def test_energy_is_selected_by_the_labels_of_its_exporter(
 
 def test_energy_of_another_namespace_is_not_selected() -> None:
     (selector,) = prometheus.selectors(prometheus.CPU_ENERGY[0], pods="m-.*", namespace="team")
-    assert selector == 'kepler_pod_cpu_joules_total{pod_name=~"m-.*",pod_namespace=~"team",zone=~"package"}'
+    assert (
+        selector
+        == 'kepler_pod_cpu_joules_total{pod_name=~"m-.*",pod_namespace=~"team",zone=~"package",state=~"|running"}'
+    )
