@@ -287,7 +287,7 @@ def test_values_at_the_bounds_of_the_schema_are_read_by_the_operator() -> None:
     models: Values = {name: [{"ipBlock": {"cidr": "10.0.0.0/8"}}] * 64 for name in ("scrapers", "sources", "operator")}
     models |= {"create": True, "clients": [{"podSelector": {}}] * 62, "egress": [{"ports": [{"port": 53}]}] * 64}
     addresses = ["0.0.0.0/0", "10.0.12.5/32", "10.0.12.4/30", "::/0", "fd00::/64", "::1/128", "fd00:0:0:8000::/49"]
-    addresses += ["1:2:3:4:5:6:7:8/128", "8000::/1", "::ffff:10.0.0.0/104"]
+    addresses += ["1:2:3:4:5:6:7:8/128", "8000::/1", "::ffff:a00:0/104"]
     values: Values = {
         "networkPolicies": {"models": models},
         "prometheus": {"url": "http://[fd00::1]:65535/prometheus"},
