@@ -85,13 +85,13 @@ TYPES: dict[str, Schema] = {
     "objectName": _text(f"^{_LABEL}(\\.{_LABEL})*$", 253, "Lower case, digits, - and ., for example registry."),
     "objectNameOrNone": _text(f"^({_LABEL}(\\.{_LABEL})*)?$", 253, "Empty, or lower case, digits, - and ."),
     "port": {
-        "description": "Above 1023: the operator is no root.",
+        "description": "Above 1023, because the operator does not run as root.",
         "type": "integer",
         "minimum": 1024,
         "maximum": 65535,
     },
     "probe": {
-        "description": "Times of a probe; what it asks is the chart's.",
+        "description": "Times of a probe. The chart sets its request.",
         "type": "object",
         "additionalProperties": False,
         "properties": {
