@@ -39,11 +39,16 @@ def answer(runs: Sequence[LabelledRun]) -> Html:
     highest_rate = max(valid or answered, key=lambda result: result.throughput.value or 0)
     lowest_p99 = min(valid or answered, key=lambda result: result.p99.value or 0)
     scope = f"{len(runs)} runs" if len(valid) in {0, len(answered)} else "the valid runs"
-    return element(
+    sentence = element(
         "p",
         f"The most that {scope} answered is {quantity(highest_rate.throughput)} ({highest_rate.label}); "
         f"the shortest P99 is {quantity(lowest_p99.p99)} ({lowest_p99.label}).",
         class_="answer",
+    )
+    if not any(run.document.sweep is not None for run in runs):
+        return sentence
+    return joined(
+        sentence, element("p", "Outside of the section Sweep, the figures of a sweep are those of its last point.")
     )
 
 

@@ -251,6 +251,13 @@ def test_a_sweep_is_not_presented_as_its_last_point() -> None:
     assert "answered is 60 requests/s (digits, 100/s: 1 row, grpc raw, 60/s)" in two
 
 
+def test_figures_of_a_sweep_beside_other_runs_are_those_of_its_last_point() -> None:
+    sweep = bench_document().model_copy(update={"sweep": answers()["sweep"]})
+    sentence = "Outside of the section Sweep, the figures of a sweep are those of its last point."
+    assert sentence in text_of(*stored(sweep, bench_document(seed=2)))
+    assert sentence not in text_of(*stored(bench_document(), bench_document(seed=2)))
+
+
 def test_the_best_of_several_runs_is_a_valid_one() -> None:
     fast = bench_document(rate_rps=150.0, duration_s=5)
     wrong = fast.run.model_copy(update={"valid": False, "invalid_because": ("the client limits",)})
