@@ -37,6 +37,14 @@ BEGIN, END = "<!-- values: written by scripts/generate -->\n", "<!-- values end 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _REPOSITORY = "[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
 _TAG = "[A-Za-z0-9_][A-Za-z0-9._-]{0,127}"
+_PORT = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+_HOST = "(\\[[0-9a-fA-F:.]+\\]|[^:/@?#\\s\\[\\]]+)"
+_BYTE = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+_NETWORK = (
+    f"^({_BYTE}(\\.{_BYTE}){{3}}/([12]?[0-9]|3[0-2])|[0-9a-fA-F]*:[0-9a-fA-F.:]*/([1-9]?[0-9]|1[01][0-9]|12[0-8]))$"
+)
+_LABEL_KEY = "^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+_LABEL_VALUE = "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
 
 
 def _text(pattern: str, most: int, description: str) -> Schema:
@@ -58,17 +66,32 @@ TYPES: dict[str, Schema] = {
         "^([1-9][0-9]{2,4}ms|([1-9][0-9]?|1[01][0-9]|120)s|[12]m)$", 7, "A duration of at most 2m, for example 30s."
     ),
     "key": _text("^[-._a-zA-Z0-9]+$", 253, "A key of a ConfigMap or Secret, for example ca.crt."),
+    "httpProxy": _text(
+        f"^(http://([A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?|\\[[0-9a-f:.]+\\]):{_PORT}/?)?$",
+        300,
+        "Empty, or http, a host and a port, for example http://proxy.example.com:3128.",
+    ),
+    "labelKey": _text(_LABEL_KEY, 317, "A key of a label or taint, for example nvidia.com/gpu."),
+    "labelValue": _text(_LABEL_VALUE, 63, "A value of a label or taint."),
+    "labels": {
+        "description": "Labels of nodes: quote what looks like a number or a switch.",
+        "type": "object",
+        "maxProperties": 32,
+        "additionalProperties": False,
+        "patternProperties": {_LABEL_KEY: {"type": "string", "maxLength": 63, "pattern": _LABEL_VALUE}},
+    },
+    "network": _text(_NETWORK, 43, "An IPv4 or IPv6 network, for example 10.0.12.0/24 or fd00:12::/64."),
     "namespace": _text(f"^{_LABEL}$", 63, "A namespace, for example team-a."),
     "objectName": _text(f"^{_LABEL}(\\.{_LABEL})*$", 253, "Lower case, digits, - and ., for example registry."),
     "objectNameOrNone": _text(f"^({_LABEL}(\\.{_LABEL})*)?$", 253, "Empty, or lower case, digits, - and ."),
     "port": {
-        "description": "Above 1023: the operator is no root.",
+        "description": "Above 1023, because the operator does not run as root.",
         "type": "integer",
         "minimum": 1024,
         "maximum": 65535,
     },
     "probe": {
-        "description": "Times of a probe; what it asks is the chart's.",
+        "description": "Times of a probe. The chart sets its request.",
         "type": "object",
         "additionalProperties": False,
         "properties": {
@@ -77,6 +100,11 @@ TYPES: dict[str, Schema] = {
         },
         "required": ["periodSeconds", "timeoutSeconds", "failureThreshold"],
     },
+    "prometheusUrl": _text(
+        f"^(https?://{_HOST}(:{_PORT})?(/[^@?#\\s]*)?)?$",
+        1024,
+        "Empty, or http or https, a host and at most a path, for example http://prometheus-operated.monitoring:9090.",
+    ),
     "registry": _text(
         f"^([a-zA-Z0-9]([a-zA-Z0-9.-]*[a-zA-Z0-9])?(:[0-9]{{1,5}})?(/{_REPOSITORY})?)?$",
         255,
@@ -92,6 +120,11 @@ TYPES: dict[str, Schema] = {
         "additionalProperties": False,
         "properties": {name: {"type": "object", "additionalProperties": "Quantity"} for name in ("limits", "requests")},
     },
+    "tracesEndpoint": _text(
+        f"^(https?://([^/@?#\\s]*@)?{_HOST}(:{_PORT})?/[^?#\\s]*[^/?#\\s]\\S*)?$",
+        1024,
+        "Empty, or http or https, a host and a path, for example http://collector.observability.svc:4318/v1/traces.",
+    ),
     "texts": {
         "description": "Names and texts: quote what looks like a number or a switch.",
         "type": "object",
@@ -105,7 +138,10 @@ ENUMS: dict[tuple[str, str], list[str]] = {
     ("Toleration", "operator"): ["Exists", "Equal"],
     ("TopologySpreadConstraint", "whenUnsatisfiable"): ["DoNotSchedule", "ScheduleAnyway"],
 }
-"""Enumerations that Kubernetes' schema describes only in prose, by type and field."""
+"""Enumerations that Kubernetes' schema documents only in prose, by type and field."""
+PATTERNS: dict[tuple[str, str], str] = {("IPBlock", "cidr"): _NETWORK, ("IPBlock", "except"): _NETWORK}
+"""Patterns of texts that Kubernetes checks by code, by type and field. The API server would reject these objects when the
+operator applies them, not when the chart is installed."""
 
 
 class ValuesError(Exception):
@@ -261,11 +297,20 @@ def _kubernetes_schema(name: str, used: dict[str, Schema]) -> Schema:
             keywords["type"] = keywords["type"][0]  # the other alternative is null, which Helm treats as unset
         return keywords | ({"additionalProperties": False} if "properties" in keywords else {})
 
-    schema = closed(definitions[full])
+    schema = dict(closed(definitions[full]))
+    _restrict(schema, name)
+    return schema
+
+
+def _restrict(schema: Schema, name: str) -> None:
+    """Add what Kubernetes' schema of a type doesn't express."""
     for (type_name, field_name), allowed in ENUMS.items():
         if type_name == name:
             schema["properties"][field_name] = {"enum": allowed}
-    return dict(schema)
+    for (type_name, field_name), pattern in PATTERNS.items():
+        if type_name == name:
+            text = schema["properties"][field_name]
+            text.get("items", text)["pattern"] = pattern
 
 
 def table(root: ChartValue) -> str:

@@ -17,7 +17,7 @@ from halcyon_measure.engine import hooks
 from halcyon_measure.engine.hooks import HookSettings
 from halcyon_measure.engine.job import FOLD_ABOVE, Job, PayloadSettings
 from halcyon_measure.engine.pool import MAX_PROCESSES, Pool, Progress, WarmUp, processes_for
-from halcyon_measure.errors import ScenarioError, TensorError
+from halcyon_measure.errors import ScenarioError, TargetError, TensorError
 from halcyon_measure.inputs import array_file
 from halcyon_measure.protocols import connect, shared_memory
 from halcyon_measure.protocols.reply import Outcome
@@ -29,6 +29,12 @@ from halcyon_measure.results.run import Run
 from halcyon_measure.sampling import server_statistics
 from halcyon_measure.sampling.sampler import Sampler, SamplingSettings
 from halcyon_measure.schedule.scenario import Scenario
+
+_NO_INPUTS = (
+    "{url} publishes no inputs of {model}, so no request can be made from them. Add them to the model's metadata, or send a "
+    "whole request, for example --url {url}/v2/models/{model}/infer --api post --input request.json --content-type "
+    "application/json"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +84,8 @@ class Measurement:
         if self.target.shared_memory != "none":
             shared_memory.check(self.target, has_functions=bool(self.hooks.prepare or self.hooks.finish))
         target = connect.described(self.target)
+        if not target.inputs and target.api == "kserve":
+            raise TargetError(_NO_INPUTS.format(url=target.url, model=target.model))
         config = server_statistics.read_config(target)
         # The metadata doesn't say which inputs are optional.
         inputs = tuple(

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from halcyon_cli.arguments.options import warn
+from halcyon_cli.bench.options.load import LoadOptions
 from halcyon_cli.errors import InputError
-from halcyon_measure.compare import difference, section
+from halcyon_measure.compare import difference, likeness, section
 from halcyon_measure.compare.bound import Condition
 from halcyon_measure.engine.pool import WarmUp
 from halcyon_measure.errors import ScenarioError, SettingError
@@ -66,31 +67,45 @@ def conditions(answer: AnswerOptions) -> tuple[Condition, ...]:
     return tuple(map(Condition.parse, answer.fail_if))
 
 
-def with_load_of(prepared: Measurement, stored: BenchDocument) -> Measurement:
-    """Return the measurement with the load of an earlier result.
+def load_of(load: LoadOptions, stored: BenchDocument) -> LoadOptions:
+    """Return the load options, with the load of an earlier result in place of those that describe none.
+
+    The objective of the result also applies, unless another one is given: results with different objectives can't be
+    compared. If the result is of a search for the capacity, or a load is given, the options are returned unchanged.
 
     Raises:
         InputError: the earlier load was a trace, whose arrivals a result doesn't contain.
     """
-    load = stored.scenario
-    if load.kind == "trace":
+    if load.has_load or stored.capacity is not None:
+        return load
+    scenario = stored.scenario
+    if scenario.kind == "trace":
         raise InputError("the earlier result is of a trace, whose arrivals it doesn't have; add --trace FILE")
-    kind = next(kind for kind in KINDS if kind == load.kind)
-    scenario = Scenario(
-        kind=kind,
-        duration_s=load.duration_s,
-        requests=load.requests,
-        callers=load.callers or 1,
-        think_s=load.think_s or 0.0,
-        rate_rps=load.rate_rps,
-        to_rps=load.to_rps,
-        cv=load.cv,
-        on_s=load.on_s,
-        off_s=load.off_s,
-        max_in_flight=prepared.scenario.max_in_flight,
-        seed=load.seed,
+    return replace(
+        load,
+        scenario=next(kind for kind in KINDS if kind == scenario.kind),
+        duration=scenario.duration_s,
+        requests=scenario.requests,
+        callers=scenario.callers,
+        think=scenario.think_s or None,
+        rate=scenario.rate_rps,
+        to_rps=scenario.to_rps,
+        cv=scenario.cv,
+        on_s=scenario.on_s,
+        off_s=scenario.off_s,
+        seed=scenario.seed,
+        objective=load.objective if load.objective is not None else likeness.objective_s(stored),
     )
-    return replace(prepared, scenario=scenario.check())
+
+
+def with_load_of(prepared: Measurement, stored: BenchDocument) -> Measurement:
+    """Return the measurement, with its load replaced by that of an earlier result that isn't of a search.
+
+    Raises:
+        InputError: the earlier load was a trace.
+    """
+    load = load_of(LoadOptions(max_in_flight=prepared.scenario.max_in_flight, objective=prepared.objective_s), stored)
+    return replace(prepared, scenario=load.build_scenario(), objective_s=load.objective)
 
 
 def with_result(

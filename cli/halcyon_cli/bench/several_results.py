@@ -6,6 +6,7 @@ Out of scope: measuring a model in the cluster (`bench.place`) or a server (`ben
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from halcyon.kube import kinds
@@ -17,6 +18,7 @@ from halcyon_cli.kube.object_writer import ObjectWriter
 from halcyon_measure.errors import SettingError
 
 if TYPE_CHECKING:
+    from halcyon_cli.bench.place.bench_request import BenchRequest
     from halcyon_measure.results.document import BenchDocument
 
 LAST = "last"
@@ -60,6 +62,18 @@ def baseline(
             "measure both by --url"
         )
     return against, measure(against)
+
+
+def repeating(request: BenchRequest, stored: BenchDocument) -> BenchRequest:
+    """Return the request, with the load of an earlier result unless it describes another one.
+
+    Raises:
+        InputError, MeasureError: the load can't be repeated.
+    """
+    from halcyon_cli.bench import comparison_runs  # noqa: PLC0415
+
+    load = comparison_runs.load_of(request.load, stored)
+    return request if load is request.load or request.answer.sweep else replace(request, load=load).check()
 
 
 def compared(

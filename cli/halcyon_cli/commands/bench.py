@@ -272,6 +272,7 @@ def _measure_model(
             request.answer,
             lambda name: in_cluster.run(cluster, replace(request, name=name), command, show)[0],
         )
+        request = several_results.repeating(request, stored[1])
     if document is None:
         document, requests = in_cluster.run(cluster, request, command, show)
     show("")

@@ -35,6 +35,14 @@ def objective(document: BenchDocument) -> str:
     return "none" if goodput.value is None else goodput.source.removeprefix("answers within ")
 
 
+def objective_s(document: BenchDocument) -> float | None:
+    """Return the objective in seconds; None if there is none."""
+    try:
+        return float(objective(document).removesuffix(" ms")) / 1000
+    except ValueError:  # none, or a text that another program has written
+        return None
+
+
 def _percentile(document: BenchDocument) -> str:
     return "" if document.capacity is None else f"{100 * document.capacity.percentile:g}"
 

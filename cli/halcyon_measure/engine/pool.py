@@ -304,10 +304,12 @@ def measured_s(
 ) -> float:
     """Return the length of the measured part, in which requests became due, in seconds.
 
-    `stopped_s` is the time at which the load was ended early, or None. With a schedule, the wait for the last answers
-    isn't part of the length, because slow answers would lower the rate. Callers without a warm-up all begin at the
-    start. For them, the length is at least the mean time that a caller waited for answers; with the length of the
-    scenario alone, the rate would be too high.
+    `stopped_s` is the time at which the load was ended early, or None. With a schedule, the wait for the last answers isn't
+    part of the length, because slow answers would lower the rate.
+
+    In `offline`, and if all callers begin at the start (no warm-up), no answers of earlier requests arrive in the run.
+    Divided by the length of the scenario alone, the answers after its end would make the rate too high. So the length
+    is that to the last answer, or the mean time for which a caller waited for answers.
     """
     length = scenario.duration_s if scenario.kind != "trace" else scenario.trace[-1]
     count, last_due, last_done = 0, 0.0, 0.0
@@ -315,12 +317,14 @@ def measured_s(
         count, last_due, last_done = len(folded), folded.last_due_s, folded.last_done_s
     elif len(columns):
         count, last_due, last_done = len(columns), float(columns.due[-1]), float(np.nanmax(columns.done))
-    if scenario.kind in {"blocking", "offline"}:
-        is_full_length = scenario.kind == "blocking" and scenario.requests is None and stopped_s is None
-        if is_full_length:
+    if scenario.kind == "offline":
+        return max(last_done, 1e-9)
+    if scenario.kind == "blocking":
+        has_all = scenario.requests is not None and count >= scenario.requests
+        if stopped_s is None and not has_all:
             waited_s = float(np.nansum(columns.done - columns.due)) / scenario.callers
             return length if has_warm_up else max(length, waited_s)
-        return min(length, max(last_done, 1e-9))
+        return max(min(length, last_done) if has_warm_up else last_done, 1e-9)
     if stopped_s is not None:
         length = min(length, stopped_s)
     if scenario.requests is not None and count >= max(scenario.requests, 2):

@@ -139,6 +139,9 @@ class Worker:
             if hooks is not None:
                 hooks.measured_until = time.monotonic()
             await sender.drain(job.target.timeout_s + _GRACE_S)
+            if job.scenario.kind == "offline":
+                # All requests are due at once, so the run lasts until the last answer.
+                usage = self._usage.to_dict()
         finally:
             if seconds is not None:
                 seconds.cancel()

@@ -215,7 +215,9 @@ def _single_input(file: InputFile, inputs: Sequence[ModelInput]) -> ModelInput:
         for model_input in inputs:
             if model_input.name == file.name:
                 return model_input
-        raise TensorError(f"{file.path}: the model has no input {file.name}; it has {_describe(inputs)}")
+        raise TensorError(f"{file.path}: the model has no input {file.name}; it has {_describe(inputs) or 'none'}")
+    if not inputs:
+        raise TensorError(f"{file.path}: the server's metadata of the model has no inputs, so it fits none")
     if len(inputs) != 1:
         raise TensorError(
             f"{file.path}: the model has {len(inputs)} inputs ({_describe(inputs)}); name one, for example --input {inputs[0].name}={file.path}"

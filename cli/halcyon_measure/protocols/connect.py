@@ -58,11 +58,10 @@ def described(target: Target) -> Target:
         return target
     if target.transport == "grpc":
         return _by_grpc(target)
-    if target.api == "tfserving":
-        return replace(
-            target, inputs=_by_tfserving(fetch(target, f"/v1/models/{quote(target.model, safe='')}/metadata"), target)
-        )
     version = f"/versions/{quote(target.version)}" if target.version else ""
+    if target.api == "tfserving":
+        path = f"/v1/models/{quote(target.model, safe='')}{version}/metadata"
+        return replace(target, inputs=_by_tfserving(fetch(target, path), target))
     path = f"/v2/models/{quote(target.model, safe='')}{version}"
     document = fetch(target, path, hint="; for a server without metadata: --api post --input FILE")
     return _by_kserve(document, target)
@@ -75,7 +74,8 @@ def _by_kserve(document: Any, target: Target) -> Target:
                 ModelInput(str(entry["name"]), str(entry["datatype"]), tuple(int(dim) for dim in entry["shape"]))
                 for entry in tensors
             )
-            for tensors in (document["inputs"], document.get("outputs", ()))
+            # Servers of Pydantic models, such as MLServer, may write null for an empty list.
+            for tensors in (document["inputs"] or (), document.get("outputs") or ())
         )
     except (KeyError, TypeError, ValueError):
         raise TargetError(

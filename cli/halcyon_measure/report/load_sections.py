@@ -39,11 +39,16 @@ def answer(runs: Sequence[LabelledRun]) -> Html:
     highest_rate = max(valid or answered, key=lambda result: result.throughput.value or 0)
     lowest_p99 = min(valid or answered, key=lambda result: result.p99.value or 0)
     scope = f"{len(runs)} runs" if len(valid) in {0, len(answered)} else "the valid runs"
-    return element(
+    sentence = element(
         "p",
         f"The most that {scope} answered is {quantity(highest_rate.throughput)} ({highest_rate.label}); "
         f"the shortest P99 is {quantity(lowest_p99.p99)} ({lowest_p99.label}).",
         class_="answer",
+    )
+    if not any(run.document.sweep is not None for run in runs):
+        return sentence
+    return joined(
+        sentence, element("p", "Outside of the section Sweep, the figures of a sweep are those of its last point.")
     )
 
 
@@ -291,8 +296,13 @@ def _over_time(runs: Sequence[LabelledRun]) -> list[Html]:
 
 
 def _spans(document: BenchDocument, span: int) -> list[dict[str, float | None]]:
-    """Return the chart points of a run. A remainder of less than half a span is part of the point before it."""
+    """Return the chart points of a run. A remainder of less than half a span is part of the point before it.
+
+    A result from the history of a model has no timeline, and so no points.
+    """
     seconds, end_s = document.timeline, document.run.measured_s
+    if not seconds:
+        return []
     starts = list(range(0, len(seconds), span))
     if len(starts) > 1 and end_s - starts[-1] < span / 2:
         starts.pop()

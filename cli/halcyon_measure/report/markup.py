@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Sequence
 
 MAX_ROWS = 24
-"""Maximum number of rows of a table that is shown at full height. Longer tables scroll."""
-_NUMBER = re.compile(r"(?:-?[\d.]+\??|-)?(?:[ \u00a0][%kMGT]| of \d+)?")
+"""Maximum number of rows of a table that is shown at its full height. A longer table scrolls."""
+_NUMBER = re.compile(r"(?:-?[\d.]+(?:e-\d+)?\??|-)?(?:[ \u00a0][%kMGT]| of \d+)?")
 _VOID = frozenset({"meta", "link", "br"})
 
 

@@ -244,6 +244,13 @@ def _check(document: BenchDocument, path: str) -> None:
         raise DocumentError(
             f"{path}: requests.due: {requests.due}; it must be the sum of {', '.join(_COUNTS)}, which is {total}"
         )
+    if (distribution := document.distribution) is not None:
+        for name in ("latency_ms", "from_send_ms"):
+            if (count := len(getattr(distribution, name))) != len(distribution.shares):
+                raise DocumentError(
+                    f"{path}: distribution.{name}: {count} values; it must have one for each of the {len(distribution.shares)} "
+                    "shares"
+                )
     for field, figure in _figures(document, ""):
         if figure.value is None and not figure.reason:
             raise DocumentError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from halcyon_measure.results.figure import Figure
 
 NONE = "-"
@@ -11,10 +13,12 @@ def number(value: float | None) -> str:
     """Format a number with about three significant digits; a hyphen for None."""
     if value is None:
         return NONE
+    if not math.isfinite(value):  # a ratio in percent may be too large
+        return f"{value:g}"
     if value == int(value) or abs(value) >= 1000:
         return f"{value:.0f}"
-    if abs(value) < 0.01:
-        return f"{value:.2g}"
+    if abs(value) < 1:
+        return f"{value:.{2 if abs(value) < 0.01 else 3}g}"
     return f"{value:.{2 if abs(value) < 10 else 1 if abs(value) < 100 else 0}f}"
 
 

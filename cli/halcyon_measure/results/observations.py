@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, fields
 from typing import Generic, TypeVar
 
 Sample = TypeVar("Sample")
+RAPL = "RAPL"
+"""Name of the series with the energy counters of the machine's CPU."""
 
 
 @dataclass(frozen=True)

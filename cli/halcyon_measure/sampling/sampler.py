@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from halcyon_measure.errors import SettingError, TargetError
 from halcyon_measure.protocols.target import Target
 from halcyon_measure.results.observations import (
+    RAPL,
     BalancerSample,
     Observations,
     ProcessSample,
@@ -218,18 +219,20 @@ class Sampler:
             return (), "no Prometheus is given; for example --prometheus http://prometheus:9090"
         if not settings.pods:
             return (), "the names of the server's pods aren't known; for example --pods 'digits-.*'"
-        labels = {"pod": settings.pods} | ({"namespace": settings.namespace} if settings.namespace else {})
+        selectors = prometheus.selectors(metric, pods=settings.pods, namespace=settings.namespace)
         try:
-            series = Prometheus(settings.prometheus).series(
-                prometheus.selector(metric, labels), begin_s=self._epoch_s, end_s=self._epoch_s + self._last_s
-            )
+            client = Prometheus(settings.prometheus)
+            for selector in selectors:
+                series = client.series(selector, begin_s=self._epoch_s, end_s=self._epoch_s + self._last_s)
+                if series:
+                    return series, ""
         except TargetError as error:
             return (), str(error)
-        return series, "" if series else f"{settings.prometheus} has no series {prometheus.selector(metric, labels)}"
+        return (), f"{settings.prometheus} has no series {' or '.join(selectors)}"
 
     def _cpu_energy(self) -> tuple[tuple[Series, ...], str, str]:
         if self._rapl:
-            rapl_series = tuple(Series("RAPL", name, tuple(points)) for name, points in self._rapl.items())
+            rapl_series = tuple(Series(RAPL, name, tuple(points)) for name, points in self._rapl.items())
             return rapl_series, "", "RAPL, of the whole machine"
         reasons = ["RAPL can't be read here" if self._is_local else "the server runs on another machine"]
         for metric in prometheus.CPU_ENERGY:

@@ -52,4 +52,4 @@ def priced(options: SamplingOptions, model: Json, measured_gpus: int) -> Samplin
         return options
     from halcyon_measure.breakdown.energy import MAX_PRICE_PER_HOUR  # noqa: PLC0415
 
-    return replace(options, price_per_hour=price) if 0 < price <= MAX_PRICE_PER_HOUR else options
+    return replace(options, price_per_hour=price) if 0 <= price <= MAX_PRICE_PER_HOUR else options

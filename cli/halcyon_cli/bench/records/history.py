@@ -54,10 +54,10 @@ def extended(model: Json, stored: Json | None, document: BenchDocument) -> dict[
     It keeps the resource version of the stored ConfigMap, so that a concurrent write is detected.
     """
     before = dict((stored or {}).get("data") or {})
-    # Two measurements can end in the same second.
-    new_key = key(document)
-    while new_key in before:
-        new_key = new_key.removesuffix(".json") + "x.json"
+    # Two measurements can end in the same second, and the clocks of nodes differ. The new result is always the newest.
+    new_key, newest_key = key(document), max(before, default="")
+    if new_key <= newest_key:
+        new_key = _next_key(newest_key)
     data = before | {new_key: summary(document)}
     newest = {entry_key: data[entry_key] for entry_key in sorted(data)[-MAX_ENTRIES:]}
     meta = model["metadata"]
@@ -71,6 +71,15 @@ def extended(model: Json, stored: Json | None, document: BenchDocument) -> dict[
     if stored is not None:
         metadata["resourceVersion"] = stored["metadata"]["resourceVersion"]
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": newest}
+
+
+def _next_key(newest: str) -> str:
+    """Return a key that follows the newest one in alphabetical order."""
+    stem = newest.removesuffix(".json")
+    base, separator, number = stem.rpartition("x")
+    if not (separator and number.isdecimal()):
+        base, number = stem, "0"
+    return f"{base}x{int(number) + 1:04d}.json"
 
 
 def entries(stored: Json | None) -> list[dict[str, Any]]:

@@ -20,8 +20,8 @@ class StartPart(Part):
         description="scheduling, pulling, fetching, server_start, loading, warm_up, first_answer or steady."
     )
     mean: Figure = Field(description="Mean over the starts, in s.")
-    least: Figure = Field(description="Shortest of them, in s.")
-    most: Figure = Field(description="Longest of them, in s.")
+    least: Figure = Field(description="Shortest time over the starts, in s.")
+    most: Figure = Field(description="Longest time over the starts, in s.")
 
 
 class FirstExecution(Part):
@@ -29,7 +29,7 @@ class FirstExecution(Part):
 
     rows: int = Field(description="Rows of the batch.")
     first: Figure = Field(description="Time of the first execution, in ms.")
-    later: Figure = Field(description="Mean time of the later ones, in ms.")
+    later: Figure = Field(description="Mean time of the later executions, in ms.")
 
 
 class ColdStart(Part):

@@ -34,7 +34,7 @@ class Phase(Part):
         description="prepare, serialise, late, send, balancer_held, balancer_queued, queue, input, model, output, "
         "receive, decode, finish or rest."
     )
-    side: Side = Field(description="Who measured it: client, balancer or server; the rest is the remainder.")
+    side: Side = Field(description="Source of the figures: client, balancer or server; remainder for the phase rest.")
     mean: Figure = Field(description="Mean time of an answered request, in ms.")
     p99: Figure = Field(description="99th percentile in ms; only the client's parts have one.")
 
@@ -46,4 +46,6 @@ class Phases(Part):
     parts: tuple[Phase, ...] = Field(description="The parts in the order in which a request passes them.")
     total: Figure = Field(description="Sum of the parts that were measured, in ms.")
     adds_up: bool = Field(description="True if the sum is within 2 % of the mean latency.")
-    reason: str = Field(description="Why the server's parts are missing, or why the sum doesn't add up; else empty.")
+    reason: str = Field(
+        description="Reason why the server's parts are missing, or why the parts don't add up; otherwise empty."
+    )

@@ -47,7 +47,8 @@ def phases(section: Phases) -> list[str]:
         if value is None or value < 0.0005 * latency:
             continue
         share = value / latency
-        bar = "#" * round(_BAR * share)
+        # Parts that don't add up may be longer than the latency.
+        bar = "#" * round(_BAR * min(share, 1.0))
         lines.append(f"{_NAMES.get(part.name, part.name):<10}{value:>9.2f}{100 * share:>7.1f}%  {bar}".rstrip())
     lines.append(
         f"{'latency':<10}{latency:>9.2f}  on average; {'the parts add up' if section.adds_up else 'the parts do NOT add up'}"
