@@ -32,6 +32,9 @@ class Owner(Protocol):
     def ended(self, peer: ClientTransport) -> None:
         """Record that a connection is closed."""
 
+    def received(self, peer: ClientTransport) -> None:
+        """Record that bytes were received on a connection."""
+
     def late(self, peer: ClientTransport) -> None:
         """Close a connection that timed out."""
 
@@ -56,8 +59,8 @@ class ClientTransport:
             transport.abort()
 
     def received(self) -> None:
-        """Record that bytes have arrived on the connection."""
-        self.connection.is_silent = False
+        """Record that bytes were received on the connection."""
+        self._owner.received(self)
 
     def end_within(self, limit_s: float) -> None:
         """Close the connection after this time, in seconds.

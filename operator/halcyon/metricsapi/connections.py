@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -39,7 +40,8 @@ Normal clients send their first request within milliseconds, and can reopen a co
 MIN_SILENT_S = 0.5
 """Time after which a connection may be replaced if nothing was received on it, in seconds.
 
-Clients send the first bytes of their TLS handshake or request as soon as they are connected.
+Clients send the first bytes of their TLS handshake or request as soon as they are connected. A busy operator reads them
+later, so it first checks whether any have arrived.
 """
 IPV6_PREFIX = 64
 """Prefix length of IPv6 networks that count as one source, because a node or pod can have many addresses in its network."""
@@ -95,11 +97,13 @@ class Connection:
     source: str
     idle_since: float
     """Time of the last response on the connection, on the caller's clock, in seconds. Before the first response, it is
-    the time at which the connection was accepted."""
+    the time at which the first bytes were received, or at which the connection was accepted."""
     caller: str = ""
     """Name of the last authenticated caller on this connection; empty if no caller has been authenticated yet."""
     is_silent: bool = True
     """Whether nothing was received on the connection yet."""
+    has_input: Callable[[], bool] = lambda: False
+    """Function that returns True if bytes have arrived that were not received yet, because the operator is busy."""
     is_prepaid: bool = True
     """Whether its first request was counted when the connection was accepted, and has had no response yet."""
     in_request: bool = False
@@ -140,6 +144,11 @@ class Connections:
         self._by_source.setdefault(source, {})[connection] = None
         self.unidentified += 1
         return connection, replaced
+
+    def begin_input(self, connection: Connection, now: float) -> None:
+        """Record that bytes were received on the connection. Further calls have no effect."""
+        if connection.is_silent:
+            connection.is_silent, connection.idle_since = False, now
 
     def begin_request(self, connection: Connection) -> None:
         """Record that a complete request head has arrived on the connection."""
@@ -212,6 +221,7 @@ def _replaceable(connections: dict[Connection, None], now: float, *, at_once: bo
     """Return the oldest connection of a source that may be replaced. Return None if there is none."""
     for connection in connections:
         least_s = MIN_SILENT_S if connection.is_silent else MIN_REPLACEABLE_S
-        if not connection.in_request and (at_once or now - connection.idle_since >= least_s):
+        is_idle = now - connection.idle_since >= least_s and not connection.has_input()
+        if not connection.in_request and (at_once or is_idle):
             return connection
     return None

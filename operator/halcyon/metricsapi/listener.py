@@ -20,6 +20,7 @@ import logging
 import socket
 import ssl
 import time
+from functools import partial
 from typing import Any, Final
 
 from aiohttp import web
@@ -218,6 +219,7 @@ class Listener:
             return admitted
         self._budget.take(source)
         connection, replaced = admitted
+        connection.has_input = partial(_has_input, accepted)
         if replaced is not None:
             self._by_connection[replaced].close()
             self._count("replaced", replaced.source)
@@ -248,6 +250,10 @@ class Listener:
         self._peers.pop(peer.protocol, None)
         self._by_connection.pop(peer.connection, None)
         self._begin_waiting()
+
+    def received(self, peer: ClientTransport) -> None:
+        """Record that bytes were received on a connection."""
+        self.connections.begin_input(peer.connection, time.monotonic())
 
     def late(self, peer: ClientTransport) -> None:
         """Close a connection that timed out."""
@@ -323,3 +329,12 @@ class Listener:
                     "limit_per_source": limits.per_source,
                 },
             )
+
+
+def _has_input(sock: socket.socket) -> bool:
+    """Return whether bytes, or the end of the connection, have arrived at a socket and were not received yet."""
+    try:
+        sock.recv(1, socket.MSG_PEEK)
+    except OSError:  # nothing has arrived, or the socket is closed
+        return False
+    return True

@@ -19,7 +19,7 @@ import random
 import socket
 import ssl
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -64,7 +64,7 @@ class SendInterval:
     max_s: float = 4.5
     """Maximum time between two reports, in seconds. Operator replicas expect one every 5 s. The difference allows for
     delays."""
-    pauses: PauseLimits = PauseLimits()
+    pauses: PauseLimits = field(default_factory=PauseLimits)
     steady_s: float = 1.0
     """Time for which a stream must stay open to count as accepted, in seconds. After an accepted stream, the next
     reconnect has the first, short pause again."""
