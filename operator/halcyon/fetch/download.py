@@ -26,7 +26,7 @@ from obstore import exceptions
 from obstore.store import HTTPStore
 
 from halcyon.api.documents.store_identity import StoreIdentity, aws_server
-from halcyon.fetch import stores
+from halcyon.fetch import credentials, stores
 from halcyon.fetch.archive import TargetFolder, check_size, inside, placement_errors, unpack
 from halcyon.fetch.egress_proxy import Address, EgressProxy, SiteProxy, is_open
 from halcyon.fetch.errors import FetchError, SourceError, StoreError, known_reason
@@ -40,7 +40,6 @@ from halcyon.fetch.stores import BucketStore
 _MAX_CONCURRENT_PARTS = 8
 """Maximum number of parts that are read concurrently. Together with their size it limits the memory; the container has 256 MiB."""
 _PART_BYTES = 8 * 1024 * 1024
-_CREDENTIALS = (*stores.SECRET_KEYS, hugging_face.TOKEN, "authorization", "ca.crt")
 _FORBIDDEN = ("403 Forbidden", "401 Unauthorized")
 _MAX_SHOWN = 400
 """Maximum number of characters of obstore's message that an error quotes."""
@@ -111,18 +110,10 @@ def download(
     Raises:
         FetchError: the disk is full.
         SourceError: the model does not exist, is too large, or does not have the expected digest.
-        StoreError: the store cannot be reached, or denies access.
+        StoreError: the store cannot be reached, or denies access, or the credentials can't be used.
     """
     _empty(folder)
-    secrets = secret_values(remote.credentials)
-    if remote.site_ca is not None:
-        try:
-            secrets["ca.crt"] = remote.site_ca.read_text() + "\n" + secrets.get("ca.crt", "")
-        except OSError as error:
-            raise StoreError(
-                f"the CA certificates of the site can't be read: {error.strerror}; the ConfigMap that the chart's "
-                "downloads.caConfigMap names must exist in the model's namespace, with the key ca.crt"
-            ) from error
+    secrets = credentials.read(remote.credentials, remote.site_ca)
     if remote.token is not None and not remote.token.is_file():
         raise StoreError(
             f"{remote.url}: there is no service account token at {remote.token}, which "
@@ -144,7 +135,7 @@ def download(
                 clients = {"client_options": client_options(remote, secrets, proxy), "retry_config": _RETRIES}
                 keys: stores.Keys = secrets
                 if remote.identity is not None and remote.token is not None:
-                    keys = stores.Exchange(remote.identity, remote.token, proxy, secrets.get("ca.crt"))
+                    keys = stores.Exchange(remote.identity, remote.token, proxy, secrets.get(credentials.CA))
                 store = stores.bucket(remote.url, remote.server, remote.bucket_region, keys, clients)
                 return _bucket(store, remote, folder, report_progress)
             return _archive(remote, secrets, proxy, folder, report_progress)
@@ -168,13 +159,6 @@ def _empty(folder: Path) -> None:
             entry.unlink()
 
 
-def secret_values(folder: Path | None) -> dict[str, str]:
-    """Return the values of the known keys of the Secret that is mounted at a folder; empty if the folder is None."""
-    if folder is None:
-        return {}
-    return {name: (folder / name).read_text().strip() for name in _CREDENTIALS if (folder / name).is_file()}
-
-
 def client_options(remote: Remote, secrets: Mapping[str, str], proxy: str) -> dict[str, Any]:
     """Return the proxy, timeouts and certificates for a client of a store, as options of the library."""
     options: dict[str, Any] = {
@@ -185,8 +169,8 @@ def client_options(remote: Remote, secrets: Mapping[str, str], proxy: str) -> di
         "read_timeout": "30s",
         "timeout": "1d",
     }
-    if "ca.crt" in secrets:
-        options["root_certificate"] = secrets["ca.crt"]
+    if credentials.CA in secrets:
+        options["root_certificate"] = secrets[credentials.CA]
     return options
 
 

@@ -46,12 +46,12 @@ _AWS = {
     "secret_access_key": "AWS_SECRET_ACCESS_KEY",
     "session_token": "AWS_SESSION_TOKEN",
 }
-_GOOGLE, _AZURE_KEY, _AZURE_SAS = "GOOGLE_SERVICE_ACCOUNT_KEY", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_SAS_TOKEN"
-SECRET_KEYS = (*_AWS.values(), _GOOGLE, _AZURE_KEY, _AZURE_SAS)
+GOOGLE, _AZURE_KEY, _AZURE_SAS = "GOOGLE_SERVICE_ACCOUNT_KEY", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_SAS_TOKEN"
+SECRET_KEYS = (*_AWS.values(), GOOGLE, _AZURE_KEY, _AZURE_SAS)
 """Keys of the credentials Secret that this module reads."""
 NEEDED = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
-    "gs": _GOOGLE,
+    "gs": GOOGLE,
     "az": f"{_AZURE_KEY} or {_AZURE_SAS}",
 }
 """Keys that a Secret must have so that requests can be signed, by the scheme of the URI. Error messages name them."""
@@ -157,16 +157,16 @@ def _aws(secrets: Keys, region: str) -> dict[str, Any]:
 
 
 def _google(secrets: Mapping[str, str], field: str) -> dict[str, Any]:
-    if _GOOGLE not in secrets:
+    if GOOGLE not in secrets:
         return {"skip_signature": True}
     try:
-        key = json.loads(secrets[_GOOGLE])
+        key = json.loads(secrets[GOOGLE])
         key_fields = {name: key[name] for name in ("private_key", "private_key_id", "client_email")}
     except (ValueError, TypeError, KeyError) as error:
         raise StoreError(
-            f"the key {_GOOGLE} of the Secret that {field}.credentials.secretName names is not the key file (JSON) of a "
+            f"the key {GOOGLE} of the Secret that {field}.credentials.secretName names is not the key file (JSON) of a "
             "service account, with private_key, private_key_id and client_email; put the content of that file there, for example "
-            f"kubectl create secret generic models-gs --from-file={_GOOGLE}=key.json"
+            f"kubectl create secret generic models-gs --from-file={GOOGLE}=key.json"
         ) from error
     # The other fields are left out, because some of them change the servers to which the library connects.
     return {"service_account_key": json.dumps(key_fields)}
