@@ -26,7 +26,7 @@ from obstore.store import ObjectStore
 
 from halcyon.api.documents.batch_documents import BatchBucket
 from halcyon.api.documents.store_identity import StoreIdentity
-from halcyon.fetch import credentials, stores
+from halcyon.fetch import stores
 from halcyon.fetch.download import Remote, client_options
 from halcyon.fetch.egress_proxy import EgressProxy, SiteProxy, is_open
 from halcyon.fetch.errors import StoreError, known_reason
@@ -265,7 +265,7 @@ def opened(location: BatchBucket, field: str) -> Iterator[Bucket]:
     remote = Remote(location.url, location.endpoint, location.region)
     error_reason = "InputUnreadable" if field == "spec.input" else "OutputUnwritable"
     try:
-        secrets = credentials.read(
+        secrets = stores.secret_values(
             None if location.credentials is None else Path(location.credentials),
             None if location.ca is None else Path(location.ca),
             field=field,
@@ -277,7 +277,7 @@ def opened(location: BatchBucket, field: str) -> Iterator[Bucket]:
     with egress.opened() as address:
         keys: stores.Keys = secrets
         if identity is not None and location.token is not None:
-            keys = stores.Exchange(identity, Path(location.token), address, secrets.get(credentials.CA))
+            keys = stores.Exchange(identity, Path(location.token), address, secrets.get(stores.CA))
         client_settings = {"client_options": client_options(remote, secrets, address), "retry_config": _RETRIES}
         try:
             store = stores.bucket(

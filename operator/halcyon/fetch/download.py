@@ -26,7 +26,7 @@ from obstore import exceptions
 from obstore.store import HTTPStore
 
 from halcyon.api.documents.store_identity import StoreIdentity, aws_server
-from halcyon.fetch import credentials, stores
+from halcyon.fetch import stores
 from halcyon.fetch.archive import TargetFolder, check_size, inside, placement_errors, unpack
 from halcyon.fetch.egress_proxy import Address, EgressProxy, SiteProxy, is_open
 from halcyon.fetch.errors import FetchError, SourceError, StoreError, known_reason
@@ -113,7 +113,7 @@ def download(
         StoreError: the store cannot be reached, or denies access, or the credentials can't be used.
     """
     _empty(folder)
-    secrets = credentials.read(remote.credentials, remote.site_ca)
+    secrets = stores.secret_values(remote.credentials, remote.site_ca)
     if remote.token is not None and not remote.token.is_file():
         raise StoreError(
             f"{remote.url}: there is no service account token at {remote.token}, which "
@@ -135,7 +135,7 @@ def download(
                 clients = {"client_options": client_options(remote, secrets, proxy), "retry_config": _RETRIES}
                 keys: stores.Keys = secrets
                 if remote.identity is not None and remote.token is not None:
-                    keys = stores.Exchange(remote.identity, remote.token, proxy, secrets.get(credentials.CA))
+                    keys = stores.Exchange(remote.identity, remote.token, proxy, secrets.get(stores.CA))
                 store = stores.bucket(remote.url, remote.server, remote.bucket_region, keys, clients)
                 return _bucket(store, remote, folder, report_progress)
             return _archive(remote, secrets, proxy, folder, report_progress)
@@ -169,8 +169,8 @@ def client_options(remote: Remote, secrets: Mapping[str, str], proxy: str) -> di
         "read_timeout": "30s",
         "timeout": "1d",
     }
-    if credentials.CA in secrets:
-        options["root_certificate"] = secrets[credentials.CA]
+    if stores.CA in secrets:
+        options["root_certificate"] = secrets[stores.CA]
     return options
 
 

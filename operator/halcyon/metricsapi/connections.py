@@ -33,16 +33,12 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 MIN_REPLACEABLE_S = 3.0
-"""Time without a request after which a connection may be replaced, in seconds.
-
-Normal clients send their first request within milliseconds, and can reopen a connection that was kept open for further requests.
-"""
+"""Time without a request after which a connection may be replaced, in seconds. Normal clients send their first request
+within milliseconds, and can reopen a connection that was kept open for further requests."""
 MIN_SILENT_S = 0.5
-"""Time after which a connection may be replaced if nothing was received on it, in seconds.
-
-Clients send the first bytes of their TLS handshake or request as soon as they are connected. A busy operator reads them
-later, so it first checks whether any have arrived.
-"""
+"""Time after which a connection may be replaced if nothing was received on it, in seconds. Clients send the first bytes of
+their TLS handshake or request as soon as they are connected. A busy operator reads them later, so it first checks whether
+any have arrived."""
 IPV6_PREFIX = 64
 """Prefix length of IPv6 networks that count as one source, because a node or pod can have many addresses in its network."""
 
@@ -111,6 +107,11 @@ class Connection:
     is_counted_idle: bool = False
     closed: bool = False
 
+    def begin_input(self, now: float) -> None:
+        """Record that bytes were received on the connection. Further calls have no effect."""
+        if self.is_silent:
+            self.is_silent, self.idle_since = False, now
+
 
 @dataclass
 class Connections:
@@ -145,11 +146,6 @@ class Connections:
         self.unidentified += 1
         return connection, replaced
 
-    def begin_input(self, connection: Connection, now: float) -> None:
-        """Record that bytes were received on the connection. Further calls have no effect."""
-        if connection.is_silent:
-            connection.is_silent, connection.idle_since = False, now
-
     def begin_request(self, connection: Connection) -> None:
         """Record that a complete request head has arrived on the connection."""
         connection.in_request = True
@@ -161,10 +157,7 @@ class Connections:
         connection.caller = caller
 
     def begin_stream(self, connection: Connection) -> None:
-        """Record that the response is a stream.
-
-        The handler of the stream has authorized the caller, and limits the number of streams.
-        """
+        """Record that the response is a stream, whose handler has authorized the caller and limits the streams."""
         self._forget_source(connection)
         connection.has_streamed = True
 
@@ -206,10 +199,7 @@ class Connections:
 
 
 def source_of(address: str) -> str:
-    """Return the source to which an address belongs.
-
-    For IPv4, it is the address itself. For IPv6, it is the network of the address.
-    """
+    """Return the source to which an address belongs: for IPv4 the address itself, for IPv6 its network."""
     parsed = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(parsed, ipaddress.IPv6Address):
         mapped = parsed.ipv4_mapped

@@ -251,10 +251,6 @@ class Listener:
         self._by_connection.pop(peer.connection, None)
         self._begin_waiting()
 
-    def received(self, peer: ClientTransport) -> None:
-        """Record that bytes were received on a connection."""
-        self.connections.begin_input(peer.connection, time.monotonic())
-
     def late(self, peer: ClientTransport) -> None:
         """Close a connection that timed out."""
         self._closed.labels(self._name, "late").inc()

@@ -75,8 +75,8 @@ MAX_CONCURRENT_REVIEWS = 16
 """Maximum number of token reviews at the same time. With this limit, many invalid tokens don't cause a flood of
 TokenReviews at the API server."""
 MAX_WAITING = 256
-"""Maximum number of agents that wait for a token review. If more agents waited for a slow API server, reviews would take
-longer than agents wait (`balancer.telemetry.reconnect_pause.CONNECT_TIMEOUT_S`), so none would succeed."""
+"""Maximum number of agents that wait for a token review. If more agents waited for a slow API server, their reviews would
+take longer than the 20 s after which agents give up, so none would succeed."""
 RETRY_AFTER_S = 2
 LARGE_BYTES = 8 * 1024
 """Size, in bytes, above which reports are processed in turn. A report on 30 pods is smaller."""

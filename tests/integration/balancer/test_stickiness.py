@@ -195,7 +195,7 @@ async def test_a_canary_s_share_is_one_of_values(balanced: Balanced) -> None:
     assert await assigned_pods(balanced) == known
 
 
-async def test_values_of_a_pod_that_left_follow_the_hash_and_not_its_server(balanced: Balanced) -> None:
+async def test_values_of_a_pod_that_left_follow_the_hash(balanced: Balanced) -> None:
     plan = replace(STICKY, slots=(Slot("a", "m-server-a", 100, 3),), drain_ms=200)
     await balanced.start(3)
     await balanced.begin(plan)

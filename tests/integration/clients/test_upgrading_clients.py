@@ -39,7 +39,7 @@ async def test_a_held_request_that_offers_an_upgrade_waits_as_others(offer: str)
         assert (await waiting)[0] == 200
 
 
-async def test_a_queued_request_that_offers_an_upgrade_moves_when_the_last_pod_leaves() -> None:
+async def test_a_queued_request_that_offers_an_upgrade_moves_to_the_next_pod() -> None:
     async with new_balanced() as balanced:
         await balanced.start(1, delay_s=3.0 * PATIENCE)
         await balanced.begin(replace(PLAN, max_connections=1))
@@ -63,7 +63,7 @@ async def test_a_queued_request_that_offers_an_upgrade_moves_when_the_last_pod_l
         first.cancel()
 
 
-async def test_a_connection_ends_after_the_response_if_the_client_offers_an_upgrade_and_a_close() -> None:
+async def test_a_client_that_offers_an_upgrade_and_a_close_is_disconnected() -> None:
     async with new_balanced() as balanced:
         await balanced.start(1)
         await balanced.begin(PLAN)

@@ -72,7 +72,7 @@ def test_a_connection_whose_bytes_the_operator_has_not_read_is_not_replaced() ->
 def test_a_handshake_has_its_whole_time_from_its_first_bytes_on() -> None:
     connections = Connections(LIMITS)
     for _ in range(LIMITS.pressure):
-        connections.begin_input(accepted(connections, "a", silent=True), 5.0)
+        accepted(connections, "a", silent=True).begin_input(5.0)
     assert connections.admit("a", 5.0 + MIN_REPLACEABLE_S - 0.1) == "source"
     assert isinstance(connections.admit("a", 5.0 + MIN_REPLACEABLE_S), tuple)
 
@@ -81,7 +81,7 @@ def test_further_bytes_give_a_handshake_no_more_time() -> None:
     connections = Connections(LIMITS)
     connection = accepted(connections, "a", silent=True)
     for at in (1.0, 2.0, 3.0):
-        connections.begin_input(connection, at)
+        connection.begin_input(at)
     assert connection.idle_since == 1.0
 
 
