@@ -154,7 +154,7 @@ def secret_values(secret: Path | None, site_ca: Path | None, *, field: str = "sp
         except OSError as error:
             raise StoreError(
                 f"the CA certificates of the site can't be read: {error.strerror}; the ConfigMap that the chart's "
-                f"downloads.caConfigMap names must exist in the namespace of the pod, with the key {CA}"
+                f"downloads.caConfigMap names must exist in the model's namespace, with the key {CA}"
             ) from error
         authorities = _certificates(_text(content, site), site) + authorities
     return values | ({CA: authorities} if authorities else {})
