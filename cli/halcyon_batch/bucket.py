@@ -27,7 +27,7 @@ from obstore.store import ObjectStore
 from halcyon.api.documents.batch_documents import BatchBucket
 from halcyon.api.documents.store_identity import StoreIdentity
 from halcyon.fetch import stores
-from halcyon.fetch.download import Remote, client_options, secret_values
+from halcyon.fetch.download import Remote, client_options
 from halcyon.fetch.egress_proxy import EgressProxy, SiteProxy, is_open
 from halcyon.fetch.errors import StoreError, known_reason
 from halcyon_batch.errors import BatchError
@@ -265,17 +265,19 @@ def opened(location: BatchBucket, field: str) -> Iterator[Bucket]:
     remote = Remote(location.url, location.endpoint, location.region)
     error_reason = "InputUnreadable" if field == "spec.input" else "OutputUnwritable"
     try:
-        secrets = secret_values(None if location.credentials is None else Path(location.credentials))
-        if location.ca is not None:
-            secrets["ca.crt"] = Path(location.ca).read_text() + "\n" + secrets.get("ca.crt", "")
-    except OSError as error:
-        raise BatchError(error_reason, f"{field}: {error.filename} can't be read: {error.strerror}") from None
+        secrets = stores.secret_values(
+            None if location.credentials is None else Path(location.credentials),
+            None if location.ca is None else Path(location.ca),
+            field=field,
+        )
+    except StoreError as error:
+        raise BatchError(error_reason, str(error)) from None
     tokens = identity.servers(remote.bucket_region) if identity is not None else ()
     egress = EgressProxy([remote.server, *tokens], partial(is_open, private=location.private), proxy)
     with egress.opened() as address:
         keys: stores.Keys = secrets
         if identity is not None and location.token is not None:
-            keys = stores.Exchange(identity, Path(location.token), address, secrets.get("ca.crt"))
+            keys = stores.Exchange(identity, Path(location.token), address, secrets.get(stores.CA))
         client_settings = {"client_options": client_options(remote, secrets, address), "retry_config": _RETRIES}
         try:
             store = stores.bucket(

@@ -41,7 +41,6 @@ _MAX_CONCURRENT_PARTS = 8
 """Maximum number of parts that are read concurrently. Together with the size of a part, it limits the memory; the
 container has 256 MiB."""
 _PART_BYTES = 8 * 1024 * 1024
-_CREDENTIALS = (*stores.SECRET_KEYS, hugging_face.TOKEN, "authorization", "ca.crt")
 _FORBIDDEN = ("403 Forbidden", "401 Unauthorized")
 _MAX_SHOWN = 400
 """Maximum number of characters that an error quotes from obstore's message."""
@@ -112,18 +111,10 @@ def download(
     Raises:
         FetchError: the disk is full.
         SourceError: the model does not exist, is too large, or does not have the expected digest.
-        StoreError: the store cannot be reached, or denies access.
+        StoreError: the store cannot be reached, or denies access, or the credentials can't be used.
     """
     _empty(folder)
-    secrets = secret_values(remote.credentials)
-    if remote.site_ca is not None:
-        try:
-            secrets["ca.crt"] = remote.site_ca.read_text() + "\n" + secrets.get("ca.crt", "")
-        except OSError as error:
-            raise StoreError(
-                f"the CA certificates of the site can't be read: {error.strerror}; the ConfigMap that the chart's "
-                "downloads.caConfigMap names must exist in the model's namespace, with the key ca.crt"
-            ) from error
+    secrets = stores.secret_values(remote.credentials, remote.site_ca)
     if remote.token is not None and not remote.token.is_file():
         raise StoreError(
             f"{remote.url}: there is no service account token at {remote.token}, which "
@@ -145,7 +136,7 @@ def download(
                 clients = {"client_options": client_options(remote, secrets, proxy), "retry_config": _RETRIES}
                 keys: stores.Keys = secrets
                 if remote.identity is not None and remote.token is not None:
-                    keys = stores.Exchange(remote.identity, remote.token, proxy, secrets.get("ca.crt"))
+                    keys = stores.Exchange(remote.identity, remote.token, proxy, secrets.get(stores.CA))
                 store = stores.bucket(remote.url, remote.server, remote.bucket_region, keys, clients)
                 return _bucket(store, remote, folder, report_progress)
             return _archive(remote, secrets, proxy, folder, report_progress)
@@ -169,13 +160,6 @@ def _empty(folder: Path) -> None:
             entry.unlink()
 
 
-def secret_values(folder: Path | None) -> dict[str, str]:
-    """Return the values of the known keys of the Secret that is mounted at `folder`; empty if it is None."""
-    if folder is None:
-        return {}
-    return {name: (folder / name).read_text().strip() for name in _CREDENTIALS if (folder / name).is_file()}
-
-
 def client_options(remote: Remote, secrets: Mapping[str, str], proxy: str) -> dict[str, Any]:
     """Return the proxy, timeouts and certificates for a client of a store, as options of obstore."""
     options: dict[str, Any] = {
@@ -186,8 +170,8 @@ def client_options(remote: Remote, secrets: Mapping[str, str], proxy: str) -> di
         "read_timeout": "30s",
         "timeout": "1d",
     }
-    if "ca.crt" in secrets:
-        options["root_certificate"] = secrets["ca.crt"]
+    if stores.CA in secrets:
+        options["root_certificate"] = secrets[stores.CA]
     return options
 
 

@@ -66,12 +66,12 @@ class SiteProxy:
     """URL of the proxy, for example `http://proxy.example.com:3128`."""
     direct: tuple[str, ...] = ()
     """Hosts that are reached without the proxy: names, suffixes that begin with a dot, addresses, and networks in CIDR
-    notation.
+    notation. A name may have a port (`minio.example.com:9000`), and then stands for this port only.
     """
 
-    def serves(self, host: str) -> bool:
-        """Return whether connections to the host go through the proxy."""
-        return not any(_matches(host, entry) for entry in self.direct)
+    def serves(self, host: str, port: int) -> bool:
+        """Return whether connections to the host and port go through the proxy."""
+        return not any(_matches(host, port, entry.lower()) for entry in self.direct)
 
 
 class EgressProxy:
@@ -150,7 +150,7 @@ class EgressProxy:
                 return
             open_.append(server_writer)
             respond = _copy
-            through_site = self._site is not None and self._site.serves(host)
+            through_site = self._site is not None and self._site.serves(host, port)
             if tunnel and through_site:
                 if denied := await self._open_tunnel(head, server_reader, server_writer):
                     self._denied[host, port] = denied
@@ -176,7 +176,7 @@ class EgressProxy:
             raise OSError(
                 f"{own_host}:{own_port} redirects to {host}:{port}, and a download may connect only to the host in the URI; use that host in the URI"
             )
-        through = self._site if self._site is not None and self._site.serves(host) else None
+        through = self._site if self._site is not None and self._site.serves(host, port) else None
         addresses = await _resolved(host, port, may_fail=through is not None)
         allowed = [text for text in addresses if self._allows(ipaddress.ip_address(text.partition("%")[0]))]
         if not allowed and (addresses or through is None):
@@ -256,11 +256,12 @@ async def _resolved(host: str, port: int, *, may_fail: bool = False) -> list[str
     return list(dict.fromkeys(str(entry[4][0]) for entry in infos))
 
 
-def _matches(host: str, entry: str) -> bool:
-    """Return whether a host matches one entry of a list in the format of the environment variable NO_PROXY."""
+def _matches(host: str, port: int, entry: str) -> bool:
+    """Return whether a host and port match an entry, in lower case, of a list as in the environment variable NO_PROXY."""
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host) in ipaddress.ip_network(entry, strict=False)
-    return host == entry.removeprefix(".") or host.endswith("." + entry.removeprefix("."))
+    name, _, entry_port = entry.removeprefix(".").partition(":")
+    return entry_port in {"", str(port)} and (host == name or host.endswith("." + name))
 
 
 def _server(url: str) -> tuple[str, int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from asyncio.sslproto import SSLProtocol
 from typing import Protocol
 
@@ -57,14 +58,11 @@ class ClientTransport:
             transport.abort()
 
     def received(self) -> None:
-        """Record that bytes have arrived on the connection."""
-        self.connection.is_silent = False
+        """Record that bytes were received on the connection."""
+        self.connection.begin_input(time.monotonic())
 
     def end_within(self, limit_s: float) -> None:
-        """Close the connection after this time, in seconds.
-
-        Nothing happens if the timeout is removed or replaced before then.
-        """
+        """Close the connection after this time, in seconds, unless the timeout is removed or replaced before."""
         self.cancel_timeout()
         if not self.connection.closed:
             self._timer = asyncio.get_running_loop().call_later(limit_s, self._owner.late, self)
@@ -96,10 +94,7 @@ class ClientTransport:
 
 
 class PlainProtocol(asyncio.Protocol):
-    """Protocol that passes events to aiohttp's protocol.
-
-    It reports the start and the end of the connection to its `ClientTransport`.
-    """
+    """Protocol that passes events to aiohttp's protocol, and the start and the end to its `ClientTransport`."""
 
     def __init__(self, peer: ClientTransport) -> None:
         self._peer, self._inner = peer, peer.protocol

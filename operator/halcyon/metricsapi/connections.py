@@ -30,19 +30,17 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
 MIN_REPLACEABLE_S = 3.0
-"""Time without a request after which a connection may be replaced, in seconds.
-
-Normal clients send their first request within milliseconds, and can reopen a connection that was kept open for further
-requests."""
+"""Time without a request after which a connection may be replaced, in seconds. Normal clients send their first request
+within milliseconds, and can reopen a connection that was kept open for further requests."""
 MIN_SILENT_S = 0.5
-"""Time after which a connection may be replaced if nothing was received on it, in seconds.
-
-Clients send the first bytes of their TLS handshake or request as soon as they are connected.
-"""
+"""Time after which a connection may be replaced if nothing was received on it, in seconds. Clients send the first bytes of
+their TLS handshake or request as soon as they are connected. A busy operator reads them later, so it first checks whether
+any have arrived."""
 IPV6_PREFIX = 64
 """Prefix length of IPv6 networks that count as one source, because a node or pod can have many addresses in its network."""
 
@@ -97,17 +95,24 @@ class Connection:
     source: str
     idle_since: float
     """Time of the last response on the connection, on the caller's clock, in seconds. Before the first response, it is
-    the time at which the connection was accepted."""
+    the time at which the first bytes were received, or at which the connection was accepted."""
     caller: str = ""
     """Name of the last authenticated caller on this connection; empty if no caller has been authenticated yet."""
     is_silent: bool = True
     """Whether nothing was received on the connection yet."""
+    has_input: Callable[[], bool] = lambda: False
+    """Function that returns True if bytes have arrived that were not received yet, because the operator is busy."""
     is_prepaid: bool = True
     """Whether the connection's first request, which is counted on acceptance, has had no response yet."""
     in_request: bool = False
     has_streamed: bool = False
     is_counted_idle: bool = False
     closed: bool = False
+
+    def begin_input(self, now: float) -> None:
+        """Record that bytes were received on the connection. Further calls have no effect."""
+        if self.is_silent:
+            self.is_silent, self.idle_since = False, now
 
 
 @dataclass
@@ -154,10 +159,7 @@ class Connections:
         connection.caller = caller
 
     def begin_stream(self, connection: Connection) -> None:
-        """Record that the response is a stream.
-
-        The handler of the stream has authorized the caller, and limits the number of streams.
-        """
+        """Record that the response is a stream, whose handler has authorized the caller and limits the streams."""
         self._forget_source(connection)
         connection.has_streamed = True
 
@@ -199,10 +201,7 @@ class Connections:
 
 
 def source_of(address: str) -> str:
-    """Return the source to which an address belongs.
-
-    For IPv4, it is the address itself. For IPv6, it is the network of the address.
-    """
+    """Return the source to which an address belongs: for IPv4 the address itself, for IPv6 its network."""
     parsed = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(parsed, ipaddress.IPv6Address):
         mapped = parsed.ipv4_mapped
@@ -214,6 +213,7 @@ def _replaceable(connections: dict[Connection, None], now: float, *, at_once: bo
     """Return the oldest connection of a source that may be replaced. Return None if there is none."""
     for connection in connections:
         least_s = MIN_SILENT_S if connection.is_silent else MIN_REPLACEABLE_S
-        if not connection.in_request and (at_once or now - connection.idle_since >= least_s):
+        is_idle = now - connection.idle_since >= least_s and not connection.has_input()
+        if not connection.in_request and (at_once or is_idle):
             return connection
     return None

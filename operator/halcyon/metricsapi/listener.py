@@ -21,6 +21,7 @@ import logging
 import socket
 import ssl
 import time
+from functools import partial
 from typing import Any, Final
 
 from aiohttp import web
@@ -214,6 +215,7 @@ class Listener:
             return admitted
         self._budget.take(source)
         connection, replaced = admitted
+        connection.has_input = partial(_has_input, accepted)
         if replaced is not None:
             self._by_connection[replaced].close()
             self._count("replaced", replaced.source)
@@ -319,3 +321,12 @@ class Listener:
                     "limit_per_source": limits.per_source,
                 },
             )
+
+
+def _has_input(sock: socket.socket) -> bool:
+    """Return whether bytes, or the end of the connection, have arrived at a socket and were not received yet."""
+    try:
+        sock.recv(1, socket.MSG_PEEK)
+    except OSError:  # nothing has arrived, or the socket is closed
+        return False
+    return True

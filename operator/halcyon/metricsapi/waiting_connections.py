@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 MAX_WAIT_S: Final = 3.0
-"""Time after which a waiting socket is closed, in seconds. Agents give up after 5 s, including the TLS handshake."""
+"""Time after which a waiting socket is closed, in seconds. Agents then connect again within a second."""
 _MAX_SKIPPED: Final = 4
 """Maximum number of sources that are skipped in one turn, so that a turn is short however many sources wait."""
 

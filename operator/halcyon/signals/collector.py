@@ -75,8 +75,8 @@ MAX_CONCURRENT_REVIEWS = 16
 """Maximum number of concurrent token reviews. It keeps many invalid tokens from flooding the API server with
 TokenReviews."""
 MAX_WAITING = 256
-"""Maximum number of agents that wait for a token review. With more, reviews would take longer than the agents' timeout
-of 5 s, and none would succeed."""
+"""Maximum number of agents that wait for a token review. If more agents waited for a slow API server, their reviews would
+take longer than the 20 s after which agents give up, so none would succeed."""
 RETRY_AFTER_S = 2
 LARGE_BYTES = 8 * 1024
 """Size, in bytes, above which reports take turns, one slice at a time. A report on 30 pods is smaller."""

@@ -12,6 +12,7 @@ from halcyon.api.documents.balancer_plan import CollectorAddress
 from halcyon.api.documents.observation_report import AgentReport, BalancerSample, PodSample
 from halcyon.api.documents.pod_notice import Notice
 from halcyon.balancer.telemetry import report_stream
+from halcyon.balancer.telemetry.reconnect_pause import PauseLimits
 from halcyon.balancer.telemetry.report_stream import ReportStream, SendInterval
 from tests.integration.waiting import PATIENCE
 from tests.unit.balancer.stand_in_api import StandIn, certificate
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 NAME = "halcyon.halcyon-system.svc"
 ARRIVES_S = 0.02
 """Real time that what is sent may take."""
-FAST = SendInterval(min_s=0.2, max_s=1.0, min_pause_s=0.02, max_pause_s=0.1, steady_s=0.1)
+FAST = SendInterval(0.2, 1.0, PauseLimits(min_s=0.02, max_short_s=0.1, max_s=0.1), steady_s=0.1)
 RECORD = AgentReport(
     "default", "m", "m-balancer-x", 1.0, BalancerSample(0, 0, 0, 0, 0), (PodSample("p", "ready", 1.0),)
 )

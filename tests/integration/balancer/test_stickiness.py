@@ -193,3 +193,28 @@ async def test_a_canary_s_share_is_one_of_values(balanced: Balanced) -> None:
     known = await assigned_pods(balanced)
     assert set(known.values()) == {old.address, new.address}
     assert await assigned_pods(balanced) == known
+
+
+async def test_values_of_a_pod_that_left_follow_the_hash(balanced: Balanced) -> None:
+    plan = replace(STICKY, slots=(Slot("a", "m-server-a", 100, 3),), drain_ms=200)
+    await balanced.start(3)
+    await balanced.begin(plan)
+    known = await assigned_pods(balanced)
+    left = balanced.pods.pop(0)
+    its = [value for value in VALUES if known[value] == left.address]
+
+    async def is_free() -> bool:
+        await balanced.turn()
+        reading = balanced.pilot.reading
+        return reading is not None and any(server.admin == "maint" for server in reading.servers.values())
+
+    await until(is_free, 10)
+    # Its only free server is that of the pod that left.
+    await balanced.start(1)
+    await balanced.turn()
+    await balanced.turn()
+    after = {value: await over_http(balanced, value) for value in its}
+    # A new process has no table: the hash alone decides.
+    balanced.pilot.accept(replace(plan, queue_limit=21))
+    await balanced.turn()
+    assert after == {value: await over_http(balanced, value) for value in its}

@@ -61,6 +61,30 @@ def test_a_connection_that_sends_nothing_is_replaced_before_one_that_shakes_hand
     assert connections.admit("a", MIN_SILENT_S) == "source"
 
 
+def test_a_connection_whose_bytes_the_operator_has_not_read_is_not_replaced() -> None:
+    connections = Connections(LIMITS)
+    unread = [accepted(connections, "a", silent=number % 2 == 0) for number in range(LIMITS.pressure)]
+    for connection in unread:
+        connection.has_input = lambda: True
+    assert connections.admit("a", 100.0) == "source"
+
+
+def test_a_handshake_has_its_whole_time_from_its_first_bytes_on() -> None:
+    connections = Connections(LIMITS)
+    for _ in range(LIMITS.pressure):
+        accepted(connections, "a", silent=True).begin_input(5.0)
+    assert connections.admit("a", 5.0 + MIN_REPLACEABLE_S - 0.1) == "source"
+    assert isinstance(connections.admit("a", 5.0 + MIN_REPLACEABLE_S), tuple)
+
+
+def test_further_bytes_give_a_handshake_no_more_time() -> None:
+    connections = Connections(LIMITS)
+    connection = accepted(connections, "a", silent=True)
+    for at in (1.0, 2.0, 3.0):
+        connection.begin_input(at)
+    assert connection.idle_since == 1.0
+
+
 def test_a_connection_within_a_request_is_not_replaced() -> None:
     connections = Connections(LIMITS)
     for _ in range(LIMITS.pressure):

@@ -46,7 +46,7 @@ class PlanWatch:
         So a restarted container has a plan even if the API server is unavailable.
         """
         if self._copy.exists():
-            self._take(self._copy.read_text(), keep=False)
+            self._take(self._copy.read_text(errors="replace"), keep=False)
 
     async def run(self, session: aiohttp.ClientSession, access: ApiServerAccess, denied: Callable[[str], None]) -> None:
         """Watch the ConfigMap until cancelled. Call `denied` with the reason if the API server denies the watch."""
@@ -77,7 +77,20 @@ class PlanWatch:
             self.errors += 1
             log("error", "the plan is invalid; the last valid one stays in force", error=str(error))
             return
-        if keep:
-            self._copy.write_text(text)
         self.plan = plan
         self.changed.set()
+        if keep:
+            self._store(text)
+
+    def _store(self, text: str) -> None:
+        """Replace the copy of the plan in one step. If that fails, log it; the plan itself is in use."""
+        new_copy = self._copy.with_suffix(".new")
+        try:
+            new_copy.write_text(text)
+            new_copy.replace(self._copy)
+        except OSError as error:
+            log(
+                "warning",
+                "the copy of the plan can't be stored; a restarted agent needs the API server",
+                error=str(error),
+            )

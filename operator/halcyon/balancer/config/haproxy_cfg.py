@@ -204,9 +204,11 @@ def _frontend_http(out: Writer, plan: BalancerPlan, listen: Listen, room: Haprox
     out.add("http-request return status 405 content-type application/json " + _USE_POST + " if infers !{ method POST }")
     # Triton rejects HEAD with 405. HAProxy sends no body to a client that sent HEAD, whatever method the server receives.
     out.add("http-request set-method GET if !infers")
-    # Servers receive exactly the path that was compared, without query and host, and without the header Upgrade.
+    # Servers receive exactly the path that was compared, without query and host, and without the header Upgrade. Without it, HAProxy
+    # can't convert `Connection: Upgrade` to HTTP/2 and would fail a request that is held. Java's HttpClient sends both headers by default.
     out.add("http-request set-uri %[path]")
     out.add("http-request del-header upgrade")
+    out.add("http-request del-header connection")
     # This also applies to errors and held requests. gRPC clients get a GOAWAY when the process stops.
     last = f"{{ var({STOPPING}) -m int gt 0 }} or {client_limits.few_connections_left(room)}"
     out.add(f"http-after-response set-header connection close if {last}")

@@ -65,6 +65,8 @@ of any kind in progress; a request that passes through HAProxy twice counts as t
 HELD_SERVER: Final = "held"
 """Name of a special server in a slot's back end, which leads to the front end that holds requests while no server is
 up."""
+HELD_SERVER_ID: Final = 1
+"""Number that HAProxy gives to this server, because it is the first of its back end. Server 1 of a pod has the next one."""
 RATE = "proc.rate"
 """HAProxy variable with the measured rate of all servers together, in responses per 1000 s. It is 0 if the rate is
 unknown."""

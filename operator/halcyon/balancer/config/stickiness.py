@@ -3,9 +3,12 @@
 A value in the stick table selects its pod, even while this pod drains. For any other value, a hash chooses the pod. A
 request without the header goes to the next pod.
 
-The hash depends on the pods' addresses only, so all balancers choose the same pod for a value. They can differ only
-after pods were added or removed, for a value that only one of them has in its table. The table is lost when the process
-ends, so after a reload the hash decides.
+The table names the server of a pod. When a server gets another pod, the agent removes the values of its former pod from
+the table (`runtime_api`), so that the hash chooses their new pods, as in all other balancers.
+
+The hash depends on the pods' addresses only, so all balancers choose the same pod for a value. They can differ only for a value that
+one balancer has in its table and another does not, if pods were added or removed since. The table is lost when the process ends, so
+after a reload the hash decides.
 
 If the table of a slot has the value, the request goes to that slot. Otherwise the hash also chooses the slot, so a canary receives
 its share of the values, not of the requests.
@@ -36,6 +39,11 @@ _STATISTICS = "txn.statistics"
 """HAProxy variable that is set if the request reads statistics of the model."""
 
 
+def table(slot: str) -> str:
+    """Return the name of the stick table with a slot's sticky values."""
+    return f"sticky_{slot}"
+
+
 def tables(out: Writer, plan: BalancerPlan) -> None:
     """Add a stick table for sticky routing to each slot.
 
@@ -45,7 +53,7 @@ def tables(out: Writer, plan: BalancerPlan) -> None:
         out.section("backend statistics_$slot", slot=slot.name)
         out.add("stick-table type integer size 1")
     for slot in plan.slots if plan.sticky_header else ():
-        out.section("backend sticky_$slot", slot=slot.name)
+        out.section(f"backend {table('$slot')}", slot=slot.name)
         # An entry expires after 30 minutes without a request. If the table is full, the oldest entry is removed.
         out.add("stick-table type integer size 50k expire 30m")
 
@@ -63,7 +71,7 @@ def balance(out: Writer, plan: BalancerPlan, slot: Slot) -> None:
     # 300 values on three pods, the fullest pod had up to 1.6 times as many values as the emptiest with weight 1, and up to 1.25 times
     # with weight 16.
     out.add("default-server hash-key addr weight 16")
-    out.add(f"stick on {_VALUE} table sticky_$slot", header=plan.sticky_header, slot=slot.name)
+    out.add(f"stick on {_VALUE} table {table('$slot')}", header=plan.sticky_header, slot=slot.name)
 
 
 def statistics_rule(out: Writer, condition: str) -> None:
@@ -85,7 +93,7 @@ def known_value_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> No
         if not slot.weight:
             continue
         out.add(
-            f"use_backend {protocol}_$slot if {{ {_VALUE},in_table(sticky_$slot) -m bool }} {{ nbsrv({protocol}_$slot) gt 0 }}",
+            f"use_backend {protocol}_$slot if {{ {_VALUE},in_table({table('$slot')}) -m bool }} {{ nbsrv({protocol}_$slot) gt 0 }}",
             header=plan.sticky_header,
             slot=slot.name,
         )

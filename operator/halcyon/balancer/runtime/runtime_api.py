@@ -15,12 +15,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from halcyon.api.documents.balancer_plan import KEYS_FOLDER
-from halcyon.balancer.config import latency_buckets
+from halcyon.balancer.config import latency_buckets, stickiness
 from halcyon.balancer.config.api_keys import USAGE
 from halcyon.balancer.config.client_limits import CAPPED, SLOW
 from halcyon.balancer.config.error_responses import PROTOCOLS
 from halcyon.balancer.config.model import Ports
-from halcyon.balancer.config.queueing import COUNTERS, HELD_SERVER
+from halcyon.balancer.config.queueing import COUNTERS, HELD_SERVER, HELD_SERVER_ID
 from halcyon.balancer.runtime.class_load import class_load
 from halcyon.balancer.runtime.haproxy_stats import (
     BackendLoads,
@@ -52,6 +52,11 @@ _DIGEST: Final = re.compile(r"^0x\S+ ([0-9A-F]{64}) ", re.MULTILINE)
 _WORKER = re.compile(r"^(?=\d+\s+worker\s+(\d+))(\d+)\s.*?\s(\d+)d(\d+)h(\d+)m(\d+)s", re.MULTILINE)
 """Line of a worker in the response to `show proc`: number of reloads since its start, process id, and time since its start."""
 _VERBS = {"ready": "state ready", "drain": "state drain", "maint": "state maint"}
+
+
+_SUCCESS: Final = ("changed from", "no need to change", "nothing changed", "No such table")
+"""Parts of the responses of commands that have succeeded. All others have an empty response. There are no tables of sticky values
+if routing is not sticky."""
 
 
 class RejectedError(HaproxyError):
@@ -222,12 +227,7 @@ class RuntimeSocket:
             chunk = lines[start : start + 64]
             answer = await self._request(path, ";".join(chunk), self.timeout_s, closes=process > 0)
             for response in filter(None, (part.strip() for part in answer.split("\n"))):
-                # A successful command has an empty response, except that HAProxy confirms a change of address.
-                if (
-                    "changed from" not in response
-                    and "no need to change" not in response
-                    and "nothing changed" not in response
-                ):
+                if not any(text in response for text in _SUCCESS):
                     raise RejectedError(f"HAProxy rejected one of {chunk}: {response}")
 
     async def reload(self) -> None:
@@ -259,7 +259,12 @@ class RuntimeSocket:
             return [f"shutdown sessions server {server}" for server, _ in servers]
         if command.verb == "address":
             port = {"http": self.ports.server_http, "grpc": self.ports.server_grpc}
-            return [f"set server {server} addr {command.address} port {port[protocol]}" for server, protocol in servers]
+            # The sticky values of the pod that the server had before would follow the server, and not the hash.
+            forget = f"clear table {stickiness.table(key.slot)} data.server_id eq {key.number + HELD_SERVER_ID}"
+            return [
+                forget,
+                *(f"set server {server} addr {command.address} port {port[protocol]}" for server, protocol in servers),
+            ]
         # Enable the tracking server first. It becomes usable only with the tracked one, so both start to take requests together.
         order = reversed(servers) if command.verb == "ready" else servers
         return [f"set server {server} {_VERBS[command.verb]}" for server, _ in order]

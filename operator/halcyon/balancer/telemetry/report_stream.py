@@ -3,15 +3,13 @@
 A stream always sends the newest report. Reports are not queued: a new report replaces one that has not been sent.
 
 Without changes, a report is sent every 4.5 s. Changes are reported at most once per second, and urgent reports at once.
-If a replica is unavailable, the agent reconnects with growing delays.
+If a replica is unavailable, the agent reconnects after a pause (`reconnect_pause`).
 """
 
 # no change              a report every 4.5 s
 # a change               at most one report per second
 # urgent report          sent at once, together with the unsent report before it
-# replica unavailable    reconnect after 0.1 s, which doubles with each attempt: up to 1 s while connections are refused, else up to 30 s,
-#                        or later if the replica requests it.
-#                        Resolve the name again for a new replica; other streams are not affected
+# replica unavailable    reconnect after a pause. Resolve the name again for a new replica; other streams are not affected
 # incoming message       a notice about a pod, which is passed to the caller
 
 from __future__ import annotations
@@ -21,13 +19,20 @@ import random
 import socket
 import ssl
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import aiohttp
 
 from halcyon.api.documents.observation_report import STREAM_PATH
 from halcyon.api.documents.pod_notice import Notice, NoticeError
+from halcyon.balancer.telemetry.reconnect_pause import (
+    CONNECT_TIMEOUT_S,
+    MAX_RETRY_AFTER_S,
+    Failure,
+    PauseLimits,
+    ReconnectPause,
+)
 from halcyon.triton.json_log import log
 
 if TYPE_CHECKING:
@@ -46,14 +51,12 @@ A new replica may have another address. The time is limited because all agents q
 A replica whose address appears later is found at the normal interval.
 """
 MAX_REPLICAS = 8
-MAX_RETRY_AFTER_S = 60.0
-_CONNECT_TIMEOUT_S = 5.0
 _HEARTBEAT_INTERVAL_S = 10.0
 
 
 @dataclass(frozen=True)
 class SendInterval:
-    """Intervals at which a stream of reports sends, and pauses before it reconnects, in seconds."""
+    """Intervals at which a stream of reports sends, in seconds, and limits of the pauses before it reconnects."""
 
     min_s: float = 0.9
     """Minimum time between two reports, in seconds. It is less than the sampling interval of 1 s, so that a late sample
@@ -61,16 +64,7 @@ class SendInterval:
     max_s: float = 4.5
     """Maximum time between two reports, in seconds. Operator replicas expect one every 5 s. The difference allows for
     delays."""
-    min_pause_s: float = 0.1
-    """Pause before the first attempt to reconnect, in seconds. It is randomised, so that not all agents of a lost
-    replica reconnect at once."""
-    max_refused_pause_s: float = 1.0
-    """Maximum pause before reconnecting, in seconds, if the operator replica refuses connections or closes them before
-    TLS. Such an attempt costs the replica almost nothing. All agents reconnect within this time after the replica has
-    restarted."""
-    max_pause_s: float = 30.0
-    """Maximum pause before reconnecting after any other failure, in seconds. It is long because the attempts of
-    thousands of agents must not keep a busy operator replica from accepting any."""
+    pauses: PauseLimits = field(default_factory=PauseLimits)
     steady_s: float = 1.0
     """Time for which a stream must stay open to count as accepted, in seconds. After an accepted stream, reconnecting
     starts again with the short first pause."""
@@ -204,14 +198,14 @@ class ReportStream:
         host = f"[{address}]" if ":" in address else address
         url = f"wss://{host}:{self._collector.port}{STREAM_PATH}"
         clock = asyncio.get_running_loop().time
-        pause_s = self._intervals.min_pause_s
-        is_logged = False
+        pause, is_logged = ReconnectPause(self._intervals.pauses), False
         while True:
             opened_at: float | None = None
-            retry_after_s, max_pause_s = 0.0, self._intervals.max_pause_s
+            failure: Failure = "other"
+            retry_after_s = 0.0
             try:
                 headers = {"Authorization": f"Bearer {self._token_path.read_text().strip()}"}
-                async with asyncio.timeout(_CONNECT_TIMEOUT_S):
+                async with asyncio.timeout(CONNECT_TIMEOUT_S):
                     ws = await session.ws_connect(
                         url,
                         headers=headers,
@@ -224,9 +218,7 @@ class ReportStream:
                     is_logged, opened_at = False, clock()
                     await self._exchange(ws, mailbox)
             except (aiohttp.ClientError, OSError) as error:
-                retry_after_s = _retry_after_s(error)
-                if isinstance(error, aiohttp.ClientConnectorError) and isinstance(error.os_error, ConnectionError):
-                    max_pause_s = min(max_pause_s, self._intervals.max_refused_pause_s)
+                failure, retry_after_s = _failure(error), _retry_after_s(error)
                 if not is_logged:
                     log("warning", "an operator replica does not accept reports", url=url, error=repr(error))
                     is_logged = True
@@ -236,9 +228,8 @@ class ReportStream:
                 # A stream that closes right after it opened was rejected by the replica. Keep the longer pause then, so that the
                 # agent does not reconnect ten times per second.
                 if self._lost_at - opened_at >= self._intervals.steady_s:
-                    pause_s = self._intervals.min_pause_s
-            await asyncio.sleep(retry_after_s + random.uniform(pause_s / 2, pause_s))  # noqa: S311 - spreads load, keeps no secret
-            pause_s = min(2 * pause_s, max_pause_s)
+                    pause.reset()
+            await asyncio.sleep(pause.after(failure, retry_after_s))
 
     async def _exchange(self, ws: aiohttp.ClientWebSocketResponse, mailbox: _Mailbox) -> None:
         self.connected += 1
@@ -301,6 +292,15 @@ def without_times(report: AgentReport) -> AgentReport:
     changes other counters.
     """
     return replace(report, at=0.0, pods=tuple(replace(pod, at=0.0, batches=None) for pod in report.pods))
+
+
+def _failure(error: Exception) -> Failure:
+    """Return the reason why an attempt to open a stream failed."""
+    if isinstance(error, TimeoutError):
+        return "timeout"
+    if isinstance(error, aiohttp.ClientConnectorError) and isinstance(error.os_error, ConnectionError):
+        return "refused"
+    return "busy" if _retry_after_s(error) and getattr(error, "status", 0) == 503 else "other"
 
 
 def _retry_after_s(error: Exception) -> float:

@@ -20,10 +20,7 @@ request."""
 
 @dataclass
 class Limiter:
-    """Rate limiter with one token bucket per caller.
-
-    Each request takes a token from the bucket, and tokens are added at a constant rate.
-    """
+    """Rate limiter with one token bucket per caller. Each request takes a token; tokens are added at a constant rate."""
 
     monotonic: Callable[[], float]
     rate_per_s: float = MAX_RATE_PER_S
@@ -33,10 +30,7 @@ class Limiter:
     """Number of tokens in each caller's bucket, and the time when it was computed. The most recent caller is last."""
 
     def take(self, caller: str) -> float:
-        """Take a token from the caller's bucket, and return 0.
-
-        If the bucket is empty, return the seconds until the next token.
-        """
+        """Take a token from the caller's bucket, and return 0. If it has none, return the seconds until the next."""
         now = self.monotonic()
         tokens, wait_s = self._allowance(caller, now)
         self._buckets.pop(caller, None)
