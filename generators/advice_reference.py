@@ -18,7 +18,7 @@ _HEAD = f"""\
 
 For each model with autoscaling, Halcyon compares the settings in the spec with the model's signals. If a change to the spec would
 help, `status.advice` lists the change, with the evidence, the advised value and the expected gain. `halcyon explain` and the
-dashboard also show the advice, and `halcyon explain -o json` contains a merge patch for each change. Halcyon never makes an advised
+dashboard also show the advice, and `halcyon explain -o json` contains a merge patch for each change. Halcyon never applies an advised
 change itself. Advice is not a condition, and does not affect whether a model is `Ready`.
 
 - Advice is based on the signals of the last five minutes. Halcyon shows advice when its rule has applied for {HOLD_S / 60:.0f} minutes,
@@ -30,7 +30,7 @@ change itself. Advice is not a condition, and does not affect whether a model is
   An idle model keeps its advice.
 - Gains in rows or requests per second are computed from a linear fit of the model's batch times. A batch that is larger than any earlier
   batch, or an additional instance, may need more memory, or more time than the linear fit predicts. [Measure](../guides/measure.md) an advised
-  change before you make it, or make it as a [canary](../guides/canary.md).
+  change before you apply it, or roll it out as a [canary](../guides/canary.md).
 
 ## Rules
 

@@ -73,7 +73,7 @@ def batch_page() -> str:
         f"# {KIND}",
         (
             f"`apiVersion: {API_VERSION}`, `kind: {KIND}`, short name `batchinf`. `make docs` generates this page "
-            "from `operator/halcyon/api/batch_inference.py`; do not edit it. The guide is [Batch inference](../guides/batch.md)."
+            "from `operator/halcyon/api/batch_inference.py`; do not edit it. For a guide, see [Batch inference](../guides/batch.md)."
         ),
         "## Example with every field",
         f"```yaml\n{EXAMPLE}```",

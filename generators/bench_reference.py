@@ -27,7 +27,7 @@ _HEAD = """\
 <!-- Generated from halcyon_measure/results by `scripts/generate docs`. A test keeps it up to date. -->
 
 `halcyon bench --save FOLDER` writes two files: `bench.json` with the result, and `requests.npz` with every request of the measured part of the run. The
-text output and `-o json` show the content of `bench.json`. [Measure a model](../guides/measure.md) is the guide.
+text output and `-o json` show the content of `bench.json`. For a guide, see [Measure a model](../guides/measure.md).
 
 The current version of the format of `bench.json` is 1 (field `version`). If the meaning of a field changes, the version of the format changes
 too; adding a field doesn't change the version. A figure that wasn't measured has the value `null` and a `reason`.

@@ -10,8 +10,8 @@ This page defines the numbers that the dashboard, `status`, the command line, th
 the same name have the same definition wherever they are shown. `make docs` writes this page from
 `generators/monitoring/numbers.py`; do not edit it.
 
-An unknown value is never shown as 0: a dash is shown, or the metric has no sample. Counters are Triton's and HAProxy's
-own. Values that come from agents are at most 2 s old. Halcyon updates the status only if a number has changed
+An unknown value is never shown as 0: a dash is shown, or the metric has no sample. The counters come from Triton
+and HAProxy. Values that come from agents are at most 2 s old. Halcyon updates the status only if a number has changed
 noticeably, because each update puts load on the API server. Halcyon updates the queue length in the status only if the
 change exceeds both 20 % and 2 requests. Halcyon updates the GPU utilisation in the status only if the change exceeds
 both 20 % and 5 percentage points. Between two updates of the status, `status`, `get`, `top` and `explain` show the last
