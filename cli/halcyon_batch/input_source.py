@@ -15,7 +15,7 @@ from pathlib import Path
 
 from halcyon.api.documents.batch_documents import BatchBucket, BatchRecipe
 from halcyon_batch.bucket import Bucket, BucketObject
-from halcyon_batch.errors import BatchError
+from halcyon_batch.errors import BatchError, is_temporary
 from halcyon_batch.input_data import ArrayData, FolderData, InputData, LineData, Sample
 from halcyon_batch.parquet_data import ParquetData
 
@@ -37,6 +37,7 @@ def open_input(path: str, format_: str) -> InputData:
 
     Raises:
         BatchError: the data set can't be read, is empty, or has another format.
+        OSError: the file system doesn't respond now.
     """
     location = Path(path)
     try:
@@ -48,6 +49,8 @@ def open_input(path: str, format_: str) -> InputData:
             raise BatchError("InputUnreadable", f"spec.input: {location} is {actual}, and its format is {data_format}")
         data = _KINDS[data_format](location)
     except OSError as error:
+        if is_temporary(error):
+            raise
         failed_path = error.filename or path
         raise BatchError(
             "InputUnreadable", f"spec.input: {failed_path} can't be read: {error.strerror or error}"
