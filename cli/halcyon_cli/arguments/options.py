@@ -5,6 +5,7 @@ Out of scope: how a command uses its options.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -257,11 +258,32 @@ def emit(page: str) -> bool:
     return True
 
 
+class _ErrorStream(TextIOWrapper):
+    """Stream for stderr that drops text which can't be written, for example after `2>&1 | head` or on a full disk.
+
+    An exception would end the command, with the exit status of a negative result.
+    """
+
+    @override
+    def write(self, text: str, /) -> int:
+        with contextlib.suppress(OSError):
+            super().write(text)
+        return len(text)
+
+    @override
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            super().flush()
+
+
 def usable_streams() -> None:
     """Make stdin, stdout and stderr usable if they are closed, or if their encoding lacks a character.
 
-    Services and cron jobs may have closed them. In a locale such as ISO-8859-1, other characters are escaped.
+    Services and cron jobs may have closed them. In a locale such as ISO-8859-1, other characters are escaped. Text that
+    stderr can't take is dropped.
     """
+    if type(sys.stderr) is TextIOWrapper:
+        sys.stderr = _ErrorStream(sys.stderr.buffer, sys.stderr.encoding, line_buffering=True)
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
         if stream is None:

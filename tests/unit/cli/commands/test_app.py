@@ -304,6 +304,7 @@ def shell(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
         ("$HALCYON lint -f m.yaml >&-", 1, ""),
         ("$HALCYON lint -f - <&-", 2, "halcyon lint: stdin: no ModelDeployment or BatchInference in it"),
         ("$HALCYON plan -f m.yaml --offline 2>&-", 2, ""),
+        ("$HALCYON lint -f m.yaml.none 2>/dev/full", 2, ""),
     ],
 )
 def test_streams_that_are_closed_full_or_not_unicode_are_no_traceback(
