@@ -43,6 +43,11 @@ def no_crd(host: str) -> str:
     )
 
 
+def no_kind(host: str, kind: str) -> str:
+    """Return the message for a cluster whose Halcyon is older than a kind."""
+    return f"the cluster at {host} has no CRD {kind}; upgrade Halcyon: docs/guides/upgrade.md"
+
+
 def no_model(name: str, existing: Iterable[str], *, namespace: str, command: str) -> str:
     """Return the message for an unknown model, with the most similar names of existing ones."""
     problem = f"no {KIND} {name} in namespace {namespace}"

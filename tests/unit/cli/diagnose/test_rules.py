@@ -249,3 +249,14 @@ def test_warnings_of_balancer_pods_that_are_not_ready_are_shown() -> None:
 def test_events_of_models_with_longer_names_are_left_out(subject: str, is_other: bool) -> None:
     event = {**EVENT, "regarding": {"kind": "ReplicaSet", "name": subject}}
     assert is_of_another(event, ["digits-v2"], {"digits-v2-is-mine"}) is is_other
+
+
+def test_an_invalid_batch_is_a_cause_with_its_field() -> None:
+    conditions = [
+        {"type": kind, "status": status, "reason": "Invalid", "message": "spec.rowsPerRequest is 0"}
+        for kind, status in (("Failed", "True"), ("Complete", "False"))
+    ]
+    (cause,) = causes_in(served(), batches=[{"metadata": {"name": "night"}, "status": {"conditions": conditions}}])
+    assert cause.summary == "a batch of digits has failed (Invalid)"
+    assert cause.evidence == ("batchinference night: spec.rowsPerRequest is 0",)
+    assert cause.next_step == "correct the field that the message names: kubectl edit batchinference night"
