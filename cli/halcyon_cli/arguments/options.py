@@ -9,6 +9,7 @@ import contextlib
 import json
 import math
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -78,6 +79,8 @@ class ReplicasParam(click.ParamType[int]):
         return int(text)
 
 
+_CLUSTER_OPTIONS = (("-n", "namespace"), ("--context", "context"), ("--kubeconfig", "kubeconfig"))
+"""Options that choose the cluster and the namespace, as (option, parameter)."""
 DURATION, REPLICAS = DurationParam(), ReplicasParam()
 FILE = click.Path(path_type=Path)
 
@@ -185,7 +188,7 @@ class Output:
         elif self.form == "name":
             emit(object_name(value))
         else:
-            emit(f"{object_name(value)} {change}" + (f"\n  next: {next_command}" if next_command else ""))
+            emit(f"{object_name(value)} {change}" + (f"\n  next: {same_cluster(next_command)}" if next_command else ""))
 
     def objects(self, values: Sequence[Mapping[str, Any]], *, single: bool = False) -> None:
         """Print objects as kubectl does: only their names, one object if `single`, or a List as JSON or YAML."""
@@ -206,6 +209,16 @@ class Output:
     def is_objects(self) -> bool:
         """Return True if the output format shows objects of the API server."""
         return self.form in {"name", "json", "yaml"}
+
+
+def same_cluster(command: str) -> str:
+    """Return a command with the options of this command that choose its cluster and namespace."""
+    context = click.get_current_context(silent=True)
+    params = {} if context is None else context.params
+    chosen = ((option, params.get(name)) for option, name in _CLUSTER_OPTIONS)
+    return " ".join(
+        [command, *(f"{option} {shlex.quote(str(value))}" for option, value in chosen if value is not None)]
+    )
 
 
 def object_name(value: Mapping[str, Any]) -> str:

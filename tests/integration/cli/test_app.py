@@ -74,10 +74,11 @@ def test_a_change_prints_a_message_or_the_changed_object(
                 "observedGeneration": model["metadata"]["generation"],
                 "scaling": {**model["status"]["scaling"], "mode": "Paused"},
             }
-        arguments = [*command, "--kubeconfig", str(desk.kubeconfig), "--no-color"]
+        config = ["--kubeconfig", str(desk.kubeconfig)]
+        arguments = [*command, *config, "--no-color"]
 
         assert main(arguments) == 0
-        assert capsys.readouterr().out == f"modeldeployment.serving.halcyon.dev/m {text}\n"
+        assert capsys.readouterr().out == f"modeldeployment.serving.halcyon.dev/m {text} {' '.join(config)}\n"
         assert main([*arguments, "-o", "name"]) == 0
         assert capsys.readouterr().out == "modeldeployment.serving.halcyon.dev/m\n"
         assert main([*arguments, "-o", "json"]) == 0
@@ -87,6 +88,18 @@ def test_a_change_prints_a_message_or_the_changed_object(
         assert (changed["kind"], changed["metadata"]["name"]) == ("ModelDeployment", "m")
         methods = [method for method, path in api.requests if "controllerrevisions" not in path]
         assert methods == (["GET", "PATCH", "GET"] if pauses else ["GET", "PATCH"]) * 4
+
+
+def test_the_next_command_is_for_the_same_cluster_and_namespace(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving() as api:
+        desk = Desk(tmp_path, capsys, api)
+        desk.holds("m", namespace="vision")
+        api.answers[f"{MODELS.format('vision')}/m"][1]["status"]["revision"] = {"target": "m-1"}
+        config = ["-n", "vision", "--context", "x", "--kubeconfig", str(desk.kubeconfig)]
+        assert main(["restart", "m", *config]) == 0
+        assert capsys.readouterr().out.splitlines()[1] == f"  next: halcyon status m -w {' '.join(config)}"
 
 
 @pytest.mark.parametrize(
@@ -244,7 +257,7 @@ def test_the_exit_status_says_whether_the_spec_is_served(
         assert main([*arguments, "--watch", "--for", "1ms"]) == status
         captured = capsys.readouterr()
         assert text in captured.out
-        assert ("not served within 0 s" in captured.err) == (status == 1 and text.startswith("waiting"))
+        assert ("not served within 0.001 s" in captured.err) == (status == 1 and text.startswith("waiting"))
 
 
 def test_all_models_are_paused_and_get_their_modes_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
