@@ -260,3 +260,17 @@ def test_an_invalid_batch_is_a_cause_with_its_field() -> None:
     assert cause.summary == "a batch of digits has failed (Invalid)"
     assert cause.evidence == ("batchinference night: spec.rowsPerRequest is 0",)
     assert cause.next_step == "correct the field that the message names: kubectl edit batchinference night"
+
+
+@pytest.mark.parametrize(
+    ("before", "seconds"), [({"started": NOW - 400}, 400), ({"started": NOW - 5}, None), ({"scheduled": NOW - 5}, None)]
+)
+def test_the_time_without_a_node_is_no_slow_start(before: dict[str, float], seconds: int | None) -> None:
+    times = {name: rfc3339(at) for name, at in {"scheduled": NOW - 500, **before}.items()}
+    triton = SLOW | {"state": {"running": {"startedAt": times["started"]}}} if "started" in times else None
+    pulling = {"name": "triton", "restartCount": 0, "state": {"waiting": {"reason": "ContainerCreating"}}}
+    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": times["scheduled"]}
+    meta = {"creationTimestamp": rfc3339(NOW - 7200)}
+    late = pod("p", init=[], containers=[triton or pulling], metadata=meta, status={"conditions": [scheduled]})
+    evidence = [item for cause in causes_in(served(late)) for item in cause.evidence if item.startswith("pod p")]
+    assert evidence == ([] if seconds is None else [f"pod p has been loading for {seconds} s"])
