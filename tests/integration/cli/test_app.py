@@ -22,6 +22,7 @@ from halcyon_cli.commands.completion import kubectl
 from halcyon_cli.commands.installation import dashboard
 from halcyon_cli.commands.logs import MAX_FOLLOWED
 from halcyon_cli.kube.client import Cluster, Target
+from halcyon_cli.kube.object_writer import ObjectWriter
 from tests.integration.cli.test_explain_command import MODELS, Desk
 from tests.unit.cli.stand_in_api import failure, serving
 from tests.unit.render.rendered import SITE
@@ -225,6 +226,33 @@ def test_the_revisions_of_a_model_are_listed_and_restored(tmp_path: Path, capsys
         assert json.loads(command("undo", "m", "--dry-run", "--to-revision", "1", "-o", "json")[1]) == change
         assert "the spec of m is that of revision 3 already" in command("undo", "m", "--to-revision", "3")[2]
         assert "m has no revision 9; it has 3, 2, 1" in command("undo", "m", "--to-revision", "9")[2]
+
+
+def test_a_spec_without_a_revision_is_rolled_back_to_the_newest_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rejected spec has no revision, and revision 3 is served all the time."""
+    with serving() as api:
+        desk = Desk(tmp_path, capsys, api)
+        desk.holds("m")
+        api.answers[REVISIONS] = (200, {"items": revisions(desk)})
+        model = api.answers[f"{MODELS.format('team')}/m"][1]
+        model["spec"]["model"] = {"source": {"uri": "s3://models/m/typo"}}
+        model["metadata"]["resourceVersion"] = "7"
+        config = ["--kubeconfig", str(desk.kubeconfig)]
+        assert main(["undo", "m", "--dry-run", *config]) == 0
+        assert yaml.safe_load(capsys.readouterr().out)["spec"]["model"]["source"]["uri"] == "s3://models/m/3"
+
+        def changed_by_another(*_: object) -> None:
+            monkeypatch.undo()
+            model["spec"]["model"] = {"source": {"uri": "s3://models/m/3"}, "warmup": []}
+            model["metadata"]["resourceVersion"] = "8"
+
+        monkeypatch.setattr(ObjectWriter, "change_version", changed_by_another)
+        assert main(["undo", "m", "--to-revision", "1", *config]) == 0
+        assert "rolled back to revision 1" in capsys.readouterr().out
+        patch = json.loads(api.bodies[-1])
+        assert patch["metadata"] == {"resourceVersion": "8"}
 
 
 @pytest.mark.parametrize(
