@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from halcyon.api.spec.parse import parse
-from halcyon.api.user_annotations import PAUSED_FROM
+from halcyon.api.user_annotations import PAUSED_FROM, REASON
 from halcyon.control.rollout.rollout_record import RolloutRecord, RolloutResult
 from halcyon.main import main
 from halcyon.render import revision
@@ -26,6 +26,8 @@ from halcyon_cli.kube.object_writer import ObjectWriter
 from tests.integration.cli.test_explain_command import MODELS, Desk
 from tests.unit.cli.stand_in_api import failure, serving
 from tests.unit.render.rendered import SITE
+
+BEFORE = "serving.halcyon.dev/mode-before-pause"
 
 
 def test_kubectl_completes_commands_options_and_names_of_models(
@@ -309,6 +311,47 @@ def test_all_models_are_paused_and_get_their_modes_back(tmp_path: Path, capsys: 
         assert capsys.readouterr().out.splitlines() == ["modeldeployment.serving.halcyon.dev/a"]
         assert main(["resume", *config]) == 2
         assert "give a name or --all; for example halcyon resume resnet50" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "mode", "annotations", "expected"),
+    [
+        ("pause m", "Recommend", {}, {REASON: None, PAUSED_FROM: None, BEFORE: "Recommend"}),
+        ("pause m", "Active", {}, {REASON: None, PAUSED_FROM: None, BEFORE: None}),
+        ("pause m", "Paused", {PAUSED_FROM: "Recommend"}, {REASON: None, PAUSED_FROM: None, BEFORE: "Recommend"}),
+        ("scale m 4 --pause", "Recommend", {}, {REASON: None, PAUSED_FROM: None, BEFORE: "Recommend"}),
+        ("scale m 4", "Paused", {PAUSED_FROM: "Active", REASON: "incident"}, {}),
+        ("scale m 4 --reason more", "Paused", {BEFORE: "Recommend"}, {REASON: "more"}),
+        ("scale m 4", "Recommend", {REASON: "test"}, {REASON: None, PAUSED_FROM: None, BEFORE: None}),
+    ],
+)
+def test_a_paused_model_keeps_the_mode_that_it_had_before(
+    command: str,
+    mode: str,
+    annotations: dict[str, str],
+    expected: dict[str, str | None],
+    tmp_path: Path,
+) -> None:
+    unread: Any = None
+    with serving() as api:
+        desk = Desk(tmp_path, unread, api)
+        desk.holds("m")
+        model = api.answers[f"{MODELS.format('team')}/m"][1]
+        model["spec"]["scaling"]["mode"] = mode
+        model["status"] |= {"observedGeneration": model["metadata"]["generation"], "scaling": {"mode": "Paused"}}
+        model["metadata"]["annotations"] = annotations
+        assert main([*command.split(), "--kubeconfig", str(desk.kubeconfig)]) == 0
+        assert json.loads(api.bodies[0])["metadata"]["annotations"] == expected
+
+
+def test_a_model_that_only_recommended_does_so_again_after_a_pause(tmp_path: Path, capsys: Any) -> None:
+    with serving() as api:
+        desk = Desk(tmp_path, capsys, api)
+        desk.holds("m", situation="paused")
+        api.answers[f"{MODELS.format('team')}/m"][1]["metadata"]["annotations"] = {BEFORE: "Recommend"}
+        assert main(["resume", "m", "--kubeconfig", str(desk.kubeconfig)]) == 0
+        assert "resumed (was Paused), in mode Recommend as before" in capsys.readouterr().out
+        assert json.loads(api.bodies[0])["spec"] == {"scaling": {"mode": "Recommend"}}
 
 
 def test_models_that_can_not_be_changed_are_named_beside_those_changed(
