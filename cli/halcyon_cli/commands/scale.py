@@ -29,6 +29,7 @@ from halcyon_cli.arguments.options import (
     warn,
 )
 from halcyon_cli.errors import ClusterError, InputError
+from halcyon_cli.explain import model_state
 from halcyon_cli.kube import fields
 from halcyon_cli.kube.client import Cluster, Target
 from halcyon_cli.kube.operator_pods import only_operator
@@ -162,7 +163,11 @@ def pause(  # noqa: PLR0917  # click passes them by keyword
         patched, why_unsure = cluster.patch(name, _pausing_patch(model, {}, reason)), ""
         if _is_active(scaling):
             patched, why_unsure = _wait_until_paused(cluster, patched)
-        output.changed(patched, f"paused at {_replicas(patched)}{_reason_suffix(reason)}", f"halcyon resume {name}")
+        output.changed(
+            patched,
+            f"paused at {model_state.replicas_in_force(patched)}{_reason_suffix(reason)}",
+            f"halcyon resume {name}",
+        )
         return _pause_status(name, why_unsure)
     models = _selected(cluster, name, all_models=all_models, all_namespaces=all_namespaces, selector=selector)
     active = [(model, scaling.get("mode", "Active")) for model in models if (scaling := _scaling(model)) is not None]

@@ -344,6 +344,16 @@ def test_a_paused_model_keeps_the_mode_that_it_had_before(
         assert json.loads(api.bodies[0])["metadata"]["annotations"] == expected
 
 
+def test_a_pause_names_the_replicas_in_force(tmp_path: Path, capsys: Any) -> None:
+    with serving() as api:
+        desk = Desk(tmp_path, capsys, api)
+        desk.holds("m", situation="recommend")
+        spec = api.answers[f"{MODELS.format('team')}/m"][1]["spec"]
+        spec["replicas"], spec["scaling"]["minReplicas"] = 1, 3
+        assert main(["pause", "m", "--kubeconfig", str(desk.kubeconfig)]) == 0
+        assert "paused at 3" in capsys.readouterr().out
+
+
 def test_a_model_that_only_recommended_does_so_again_after_a_pause(tmp_path: Path, capsys: Any) -> None:
     with serving() as api:
         desk = Desk(tmp_path, capsys, api)
