@@ -14,7 +14,6 @@ from functools import cached_property
 from halcyon_measure.results.number_text import significant
 from halcyon_tune.batch_times import BatchTimes, Family
 from halcyon_tune.errors import TuneError
-from halcyon_tune.patch import duration
 from halcyon_tune.points import Callers, Configuration, Point
 from halcyon_tune.space import Space
 
@@ -118,7 +117,7 @@ class Profile:
         """Return the error message for an objective that is shorter than the execution of one row."""
         least_s = 1.2 * single_s
         # Rounded down, the example would be refused as well.
-        example = duration(math.ceil(1000 * least_s) / 1000 if least_s > 0.01 else math.ceil(1e6 * least_s) / 1e6)
+        example = f"{math.ceil(1000 * least_s)}ms" if least_s > 0.01 else f"{math.ceil(1e6 * least_s)}us"
         return (
             f"the objective is {significant(1000 * self.objective_s, 4)} ms, and one row alone takes {significant(1000 * single_s, 4)} ms, S(1): no "
             f"configuration keeps it; the least that can be kept is about {significant(1000 * least_s, 3)} ms, for example --objective {example}"

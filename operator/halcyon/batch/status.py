@@ -124,10 +124,8 @@ def make(
             status["eta"] = rfc3339(end)
     if spec is not None and spec.deadline is not None and not is_complete:
         conditions += _on_time(spec.deadline, end, progress, now)
-    if progress is not None and progress.rows_per_request:
-        status["rowsPerRequest"] = progress.rows_per_request
-    elif is_complete and before.get("rowsPerRequest"):
-        status["rowsPerRequest"] = before["rowsPerRequest"]
+    if size := (progress and progress.rows_per_request) or (is_complete and before.get("rowsPerRequest")):
+        status["rowsPerRequest"] = size
     if is_complete:
         status["completionTime"] = before.get("completionTime") or stamp
     status["conditions"] = [
