@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path, PurePath
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TextIO, TypeVar
 
 import click
 import yaml
@@ -132,7 +132,7 @@ def output_options(*forms: OutputForm) -> Callable[[Command], Command]:
 
         options = (
             click.option("-o", "--output", "form", type=click.Choice(forms), default=forms[0], help=f"Output format. Default: {forms[0]}."),
-            click.option("--no-color", is_flag=True, help="Plain text on terminals too, as with the variable NO_COLOR. Pipes and files always get plain text."),
+            click.option("--no-color", is_flag=True, help="Plain text on terminals too, as with the variable NO_COLOR or with TERM=dumb. Pipes and files always get plain text."),
         )  # fmt: skip
         return with_options(command, wrapper, options)
 
@@ -155,7 +155,12 @@ def _complete_name(ctx: click.Context, _: click.Parameter, incomplete: str) -> l
 
 
 def _use_color(no_color: bool) -> bool:
-    return not no_color and not os.environ.get("NO_COLOR") and sys.stdout.isatty()
+    return not no_color and not os.environ.get("NO_COLOR") and has_escapes(sys.stdout)
+
+
+def has_escapes(stream: TextIO) -> bool:
+    """Return whether a stream is a terminal that takes escape sequences. The one of Emacs, for example, takes none."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from halcyon_cli.arguments.options import (
     check_unused,
     cluster_options,
     emit,
+    has_escapes,
     name_argument,
     output_options,
     warn,
@@ -210,7 +211,7 @@ def _apply_as_canary(
         return replace(result, canary={"end": "declined", "why": "nothing was changed", "revision": None})
     for signal_number in canary_session.SIGNALS:
         signal.signal(signal_number, signal.default_int_handler)
-    show = show if sys.stderr.isatty() else _throttled_progress(command)
+    show = show if has_escapes(sys.stderr) else _throttled_progress(command)
     session = CanarySession(cluster, result.name, limit_s=apply.canary_timeout, start_s=start_s, show=show)
     try:
         canary = session.run(result.change["spec"]).document()
