@@ -22,6 +22,7 @@ from halcyon_cli.arguments.options import (
 )
 from halcyon_cli.commands.watch import follow
 from halcyon_cli.errors import InputError
+from halcyon_cli.kube import client_messages
 from halcyon_cli.kube.client import Cluster, Target
 
 _EPILOG = """\
@@ -98,11 +99,7 @@ def _print_list(cluster: Cluster, output: Output, selector: str, *, all_namespac
     if output.is_data:
         output.data([row.to_dict() for row in rows])
     elif not rows:
-        scope = "the cluster" if all_namespaces else f"namespace {cluster.namespace}"
-        scope += f" with the labels {selector}" if selector else ""
-        emit(
-            f"no ModelDeployments in {scope}; create one with kubectl apply -f, for example manifests/examples/digits.yaml"
-        )
+        emit(client_messages.no_models(namespace=None if all_namespaces else cluster.namespace, selector=selector))
     else:
         head, cells = model_rows.list_table(
             rows, datetime.now(UTC), wide=output.form == "wide", all_namespaces=all_namespaces

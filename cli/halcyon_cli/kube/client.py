@@ -6,6 +6,7 @@ Objects are plain dicts, so unknown fields are kept. Out of scope: credentials a
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -83,14 +84,9 @@ class Cluster:
         try:
             access = config.read(files, target.context) if exists else config.in_cluster()
         except KubeconfigError as error:
-            if isinstance(error, UnknownContextError) and target.context and error.names:
-                raise ClusterError(
-                    f"no cluster: kubeconfig {kubeconfig} has {error}; it has {', '.join(error.names)}, for example "
-                    f"--context {error.names[0]}"
-                ) from None
-            raise ClusterError(
-                f"no cluster: kubeconfig {kubeconfig} is invalid: {error}; kubectl config view shows its contents"
-            ) from None
+            contexts = error.names if isinstance(error, UnknownContextError) and target.context else ()
+            file = kubeconfig if exists else None
+            raise ClusterError(client_messages.no_access_settings(file, error, contexts)) from None
         self.target = target
         self.namespace = _namespace(target.namespace or access.namespace)
         self.host = access.server
@@ -364,10 +360,12 @@ class Cluster:
     # Error messages.
 
     def _unknown_model_message(self, name: str) -> str:
-        models = self.items(kinds.MODEL_DEPLOYMENT)
-        if models is None:
-            return client_messages.no_crd(self.host)
-        names = [str(item["metadata"]["name"]) for item in models]
+        names: list[str] | None = None
+        with contextlib.suppress(ClusterError):  # a role may allow to get a model, and not to list all
+            models = self.items(kinds.MODEL_DEPLOYMENT)
+            if models is None:
+                return client_messages.no_crd(self.host)
+            names = [str(item["metadata"]["name"]) for item in models]
         return client_messages.no_model(name, names, namespace=self.namespace, command=self.target.command)
 
     def _error_message(self, status: int, content: bytes, reason: str, permission: str) -> str:
