@@ -32,7 +32,7 @@ from halcyon_cli.errors import ClusterError, InputError
 from halcyon_cli.explain import model_state
 from halcyon_cli.kube import fields
 from halcyon_cli.kube.client import Cluster, Target
-from halcyon_cli.kube.operator_pods import only_operator
+from halcyon_cli.kube.operator_pods import only_operator, release_metadata
 
 _BY_HAND = f"""\
 The reason is stored in the annotation {REASON}, and shown by halcyon get, by halcyon explain and in the condition ScalingActive. If a
@@ -245,9 +245,11 @@ def _switch(cluster: Cluster, reason: str, name: str | None, output: Output, *, 
     """Set or clear the site's switch that stops scaling down. An empty reason clears it."""
     if name is not None or all_models:
         raise InputError("--site is for the whole site; omit the name and --all")
-    operator = only_operator(cluster, kinds.DEPLOYMENT)["metadata"]
-    config_map = cluster.in_namespace(str(operator["namespace"])).set_switch(
-        f"{operator['name']}-switches", {SWITCH: reason}
+    operator = only_operator(cluster, kinds.DEPLOYMENT)
+    site = cluster.in_namespace(str(operator["metadata"]["namespace"]))
+    # Without the key, no field of it belongs to this client, with which an upgrade by Helm would be in conflict.
+    config_map = site.set_switch(
+        f"{operator['metadata']['name']}-switches", SWITCH, reason or None, release_metadata(operator)
     )
     change = f"set: no model loses a replica ({reason})" if reason else "set: scaling down is allowed again"
     output.changed({"apiVersion": "v1", "kind": "ConfigMap", **config_map}, change)

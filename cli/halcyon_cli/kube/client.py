@@ -141,20 +141,20 @@ class Cluster:
         """
         return self.patch(name, {"metadata": {"annotations": dict(annotations)}})
 
-    def set_switch(self, name: str, data: Mapping[str, str]) -> Object:
-        """Set keys of a ConfigMap in the client's namespace. The ConfigMap is created if it doesn't exist.
+    def set_switch(self, name: str, key: str, value: str | None, metadata: Object) -> Object:
+        """Set a key of a ConfigMap in the client's namespace, or remove it if the value is None.
+
+        A ConfigMap that doesn't exist is created with these labels and annotations in `metadata`.
 
         Raises:
             ClusterError: the user may not change it, or the API server is unreachable.
         """
-        path = kinds.CONFIG_MAP.path(self.namespace, name)
-        patched = self._json("PATCH", path, body={"data": dict(data)})
-        if patched is not None:
-            return patched
-        config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": dict(data)}
-        status, content, reason = self._send(
-            "POST", kinds.CONFIG_MAP.path(self.namespace), None, config_map, content=_PLAIN
-        )
+        patched = self._json("PATCH", kinds.CONFIG_MAP.path(self.namespace, name), body={"data": {key: value}})
+        config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, **metadata}}
+        if patched is not None or value is None:
+            return patched or config_map
+        path = kinds.CONFIG_MAP.path(self.namespace)
+        status, content, reason = self._send("POST", path, None, config_map | {"data": {key: value}}, content=_PLAIN)
         if status >= 400:
             permission = f"get, create and patch on configmaps in namespace {self.namespace}"
             raise ClusterError(self._error_message(status, content, reason, permission))

@@ -27,6 +27,7 @@ from tests.integration.cli.test_explain_command import MODELS, Desk
 from tests.unit.cli.stand_in_api import failure, serving
 from tests.unit.render.rendered import SITE
 
+RELEASE = {"meta.helm.sh/release-name": "halcyon", "meta.helm.sh/release-namespace": "two"}
 BEFORE = "serving.halcyon.dev/mode-before-pause"
 
 
@@ -521,7 +522,7 @@ def test_the_switch_of_the_site_is_set_in_the_operators_namespace(
         config = ["--kubeconfig", str(desk.kubeconfig)]
         assert main(["pause", "--site", *config]) == 2
         assert "no operator was found" in capsys.readouterr().err
-        operators = [{"metadata": {"namespace": name, "name": "halcyon"}} for name in ("one", "two")]
+        operators: list[Any] = [{"metadata": {"namespace": name, "name": "halcyon"}} for name in ("one", "two")]
         api.answers["/apis/apps/v1/deployments"] = (200, {"items": operators})
         assert main(["pause", "--site", *config]) == 2
         assert "there are operators in one, two; choose one, for example -n one" in capsys.readouterr().err
@@ -533,7 +534,15 @@ def test_the_switch_of_the_site_is_set_in_the_operators_namespace(
         assert capsys.readouterr().out == "configmap/halcyon-switches set: no model loses a replica (incident)\n"
         assert api.requests[-2:] == [("PATCH", f"{path}/halcyon-switches"), ("POST", path)]
         api.answers[f"{path}/halcyon-switches"] = (200, stored)
+        assert json.loads(api.bodies[-1])["metadata"] == {"name": "halcyon-switches"}
+        operators[1]["metadata"] |= {"labels": {"app.kubernetes.io/managed-by": "Helm"}, "annotations": RELEASE}
+        api.answers.pop(f"{path}/halcyon-switches")
+        assert main(["pause", "--site", "-n", "two", *config]) == 0
+        assert json.loads(api.bodies[-1])["metadata"]["annotations"] == RELEASE
+        capsys.readouterr()
+        api.answers[f"{path}/halcyon-switches"] = (200, stored)
         assert main(["resume", "--site", "-n", "two", *config]) == 0
+        assert json.loads(api.bodies[-1]) == {"data": {"holdScaleDown": None}}
         assert capsys.readouterr().out == "configmap/halcyon-switches set: scaling down is allowed again\n"
         assert main(["pause", "m", "--site", *config]) == 2
 
