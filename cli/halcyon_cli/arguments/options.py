@@ -79,8 +79,8 @@ class ReplicasParam(click.ParamType[int]):
         return int(text)
 
 
-_CLUSTER_OPTIONS = (("-n", "namespace"), ("--context", "context"), ("--kubeconfig", "kubeconfig"))
-"""Options that choose the cluster and the namespace, as (option, parameter)."""
+_CLUSTER_OPTIONS = {"-n": "namespace", "--context": "context", "--kubeconfig": "kubeconfig"}
+"""Parameters by the options that choose the cluster and the namespace."""
 DURATION, REPLICAS = DurationParam(), ReplicasParam()
 FILE = click.Path(path_type=Path)
 
@@ -218,12 +218,15 @@ class Output:
 
 def same_cluster(command: str) -> str:
     """Return a command with the options of this command that choose its cluster and namespace."""
+    return " ".join(filter(None, (command, cluster_arguments("-n", "--context", "--kubeconfig"))))
+
+
+def cluster_arguments(*options: str) -> str:
+    """Return those of these options that are on this command's line, with their values; kubectl has them, too."""
     context = click.get_current_context(silent=True)
     params = {} if context is None else context.params
-    chosen = ((option, params.get(name)) for option, name in _CLUSTER_OPTIONS)
-    return " ".join(
-        [command, *(f"{option} {shlex.quote(str(value))}" for option, value in chosen if value is not None)]
-    )
+    chosen = ((option, params.get(_CLUSTER_OPTIONS[option])) for option in options)
+    return " ".join(f"{option} {shlex.quote(str(value))}" for option, value in chosen if value is not None)
 
 
 def object_name(value: Mapping[str, Any]) -> str:

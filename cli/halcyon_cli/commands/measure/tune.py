@@ -20,6 +20,7 @@ from halcyon_cli.arguments.options import (
     DURATION,
     Output,
     check_unused,
+    cluster_arguments,
     cluster_options,
     emit,
     has_escapes,
@@ -257,18 +258,22 @@ def _teach(cluster: ObjectWriter, tuned: MeasuredTune, result: TuneResult) -> bo
 
 
 def _show(result: TuneResult, namespace: str, output: Output) -> None:
+    cluster = cluster_arguments("--context", "--kubeconfig")
     if output.form == "html":
         from halcyon_tune.results.html_page import html_page  # noqa: PLC0415
 
         library, style = chart_library()
         created_at = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-        emit(html_page(result, namespace, created_at=created_at, library=library, library_style=style).rstrip("\n"))
+        page_text = html_page(
+            result, namespace, created_at=created_at, library=library, library_style=style, cluster=cluster
+        )
+        emit(page_text.rstrip("\n"))
     elif output.is_data:
         output.data(result.document())
     else:
         from halcyon_tune.results.text_page import page  # noqa: PLC0415
 
-        emit(page(result, namespace))
+        emit(page(result, namespace, cluster=cluster))
 
 
 def _status(result: TuneResult, *, apply: bool = False) -> int:
