@@ -68,8 +68,10 @@ def main(  # noqa: PLR0917  # click passes them by keyword
     name: str | None, all_namespaces: bool, watch: bool, limit_s: float | None, selector: str, target: Target, output: Output
 ) -> int:  # fmt: skip
     """List ModelDeployments, or show one with its revisions, pods, balancers and HPA."""
-    if watch and (name is None or output.is_data or output.is_objects):
+    if watch and name is None:
         raise InputError("-w shows one model as a tree; give its name, for example halcyon get resnet50 -w")
+    if watch and (output.is_data or output.is_objects):
+        raise InputError(f"-w shows a tree, which -o {output.form} isn't; omit one of them")
     check_limit(limit_s, watch=watch)
     if name is not None and all_namespaces:
         raise InputError(f"-A lists all models, and {name} names one; omit one of them")

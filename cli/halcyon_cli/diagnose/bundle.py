@@ -39,7 +39,7 @@ def write(file: Path, contents: Mapping[str, str], *, root: str, at: float) -> N
         raise already_exists(file) from None
     except OSError as error:
         raise InputError(
-            f"{file}: can't write it: {error.strerror}; with --no-bundle only the causes are printed"
+            f"{file}: can't write it: {error.strerror}; choose another file with --bundle, or use --no-bundle"
         ) from None
 
 

@@ -114,6 +114,8 @@ def main(words: tuple[str, ...], target: Target, output: Output, *, all_namespac
         raise click.UsageError("it needs a model, or list, or one of follow, suspend, resume and cancel with a name")
     if not is_list:
         check_unused(("all_namespaces",), "is for halcyon batch list; name the namespace with -n")
+    if is_action and words[0] == "follow":
+        check_unused(("form",), "prints an object, and follow the progress; leave it out")
     cluster = ObjectWriter(target)
     if is_list:
         return _list(cluster, output, all_namespaces=all_namespaces)

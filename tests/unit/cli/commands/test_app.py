@@ -212,6 +212,7 @@ def test_wrong_usage_is_status_2_and_says_so_on_stderr(
         (["resume", "m", "-A"], "-A needs --all, and m names one model; omit -A"),
         (["resume", "m", "-l", "team=x"], "-l needs --all, and m names one model; omit -l"),
         (["pause", "--site", "-A"], "--site is for the whole site; omit -A"),
+        (["get", "m", "-w", "-o", "yaml"], "-w shows a tree, which -o yaml isn't; omit one of them"),
         (["resume", "--site", "-l", "team=x"], "--site is for the whole site; omit -l"),
     ],
 )

@@ -122,6 +122,7 @@ def test_yaml_is_printed_and_nothing_is_created(tmp_path: Path, capsys: pytest.C
         (["digits", "-A", "--input", "pvc://s/a", "--output", "pvc://s/b"], "-A is for halcyon batch list"),
         (["follow", "night", "-A"], "-A is for halcyon batch list; name the namespace with -n"),
         (["resume", "night", "--max-failures", "5"], "--max-failures is for a new batch, and resume makes none"),
+        (["follow", "night", "-o", "json"], "-o prints an object, and follow the progress; leave it out"),
         (["list", "--gentle"], "--gentle is for a new batch, and list makes none"),
         (["follow"], "it needs a model, or list, or one of follow"),
     ],
