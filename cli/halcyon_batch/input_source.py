@@ -18,6 +18,7 @@ from halcyon_batch.bucket import Bucket, BucketObject
 from halcyon_batch.errors import BatchError, is_temporary
 from halcyon_batch.input_data import ArrayData, FolderData, InputData, LineData, Sample
 from halcyon_batch.parquet_data import ParquetData
+from halcyon_measure.results.number_text import significant
 
 _KINDS: Mapping[str, Callable[[Path], InputData]] = {
     "Npz": ArrayData,
@@ -117,7 +118,7 @@ class BucketData:
         if location.limit_bytes is not None and size > location.limit_bytes:
             raise BatchError(
                 "InputTooLarge",
-                f"spec.input: {location.url} has {size / 2**30:.3g} GiB, and input.sizeLimit is {location.limit_bytes / 2**30:.3g} GiB; raise "
+                f"spec.input: {location.url} has {significant(size / 2**30, 3)} GiB, and input.sizeLimit is {significant(location.limit_bytes / 2**30, 3)} GiB; raise "
                 "sizeLimit in a new BatchInference, on nodes with that much disk",
             )
         copy = folder / (location.url.rstrip("/").rpartition("/")[2] if self._is_file else "files")
