@@ -21,6 +21,7 @@ from halcyon.render.site import Subject
 from halcyon_cli.commands.completion import kubectl
 from halcyon_cli.commands.installation import dashboard
 from halcyon_cli.commands.logs import MAX_FOLLOWED
+from halcyon_cli.commands.rollouts import status as rollout_status
 from halcyon_cli.kube.client import Cluster, Target
 from halcyon_cli.kube.object_writer import ObjectWriter
 from tests.integration.cli.test_explain_command import MODELS, Desk
@@ -289,6 +290,25 @@ def test_the_exit_status_says_whether_the_spec_is_served(
         captured = capsys.readouterr()
         assert text in captured.out
         assert ("not served within 0.001 s" in captured.err) == (status == 1 and text.startswith("waiting"))
+
+
+def test_a_model_that_is_deleted_while_watched_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving() as api:
+        desk = Desk(tmp_path, capsys, api)
+        desk.holds("m", "other")
+        path = f"{MODELS.format('team')}/m"
+        api.answers[path][1]["status"] = {}
+
+        def deleted(_: float) -> None:
+            api.answers[path] = failure(404, "not found")
+
+        monkeypatch.setattr(rollout_status.follow, "__kwdefaults__", {"clock": lambda: 0.0, "pause": deleted})
+        assert main(["status", "m", "-w", "--kubeconfig", str(desk.kubeconfig)]) == 2
+        assert capsys.readouterr().err == (
+            "halcyon status: ModelDeployment m was deleted while its rollout was in progress\n"
+        )
 
 
 def test_all_models_are_paused_and_get_their_modes_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -70,7 +70,10 @@ def main(name: str, watch: bool, limit_s: float | None, target: Target, output: 
 
     current = read()
     if watch:
-        current = follow(read, current, limit_s, None if output.is_data else emit)
+        try:
+            current = follow(read, current, limit_s, None if output.is_data else emit)
+        except NoSuchModelError:
+            raise ClusterError(f"ModelDeployment {name} was deleted while its rollout was in progress") from None
     if output.is_data:
         output.data(current.to_dict())
     elif not watch:
