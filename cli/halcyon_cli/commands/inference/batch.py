@@ -49,9 +49,9 @@ examples:
   halcyon batch resume digits-batch
   halcyon batch cancel digits-batch
 
-The command shows the progress until the end. Ctrl-C ends the command and not the batch. A
-batch that has failed goes on with resume, once its cause is removed. With cancel, what is
-written stays. See docs/guides/batch.md.
+The command shows the progress of the batch until its end. Ctrl-C ends the command, but not
+the batch. To continue a failed batch, remove the cause, then use resume. After cancel,
+results that are already written stay. See docs/guides/batch.md.
 
 \b
 exit status:
@@ -84,24 +84,38 @@ def _output_options(command: Any) -> Any:
 )
 @click.option("--output", "place", metavar="PLACE", help="Folder for the results, in the same form.")
 @click.option("--credentials", metavar="SECRET", help="Secret with the keys of the buckets.")
-@click.option("--endpoint", metavar="URL", help="Address of the buckets' store. Default: that of the cloud.")
+@click.option("--endpoint", metavar="URL", help="URL of the store that has the buckets. Default: that of the cloud.")
 @click.option("--region", metavar="REGION", help="Region of the s3:// buckets. Default: us-east-1.")
 @click.option("--name", metavar="NAME", help="Name of the batch. Default: MODEL-batch.")
 @click.option(
-    "--input-format", type=click.Choice(("Npz", "Jsonl", "Parquet", "Folder")), help="Default: that of the name."
+    "--input-format",
+    type=click.Choice(("Npz", "Jsonl", "Parquet", "Folder")),
+    help="Format of the data set. Default: by its name.",
 )
-@click.option("--output-format", type=click.Choice(("Npz", "Jsonl")), help="Default: Npz for Npz, else Jsonl.")
+@click.option(
+    "--output-format",
+    type=click.Choice(("Npz", "Jsonl")),
+    help="Format of the results. Default: Npz if the input is Npz, else Jsonl.",
+)
 @click.option("--hooks", metavar="CONFIGMAP", help="ConfigMap with the files of --prepare and --finish.")
-@click.option("--prepare", metavar="FILE.py:FUNCTION", help="Function that makes inputs of a row.")
-@click.option("--finish", metavar="FILE.py:FUNCTION", help="Function that gets the outputs of a row.")
-@click.option("--rows", type=click.IntRange(1, 4096), help="Rows of a request. Default: chosen by their times.")
-@click.option("--max-failures", type=click.IntRange(0), help="Rows without a result, at most. Default: 100.")
-@click.option("--deadline", metavar="TIME", help="Time, for example 2026-12-01T06:00:00Z, or duration from now, as 6h.")
-@click.option("--max-replicas", type=click.IntRange(0, 1000), help="Replicas that may be added for it.")
+@click.option("--prepare", metavar="FILE.py:FUNCTION", help="Function that converts a row to inputs.")
+@click.option("--finish", metavar="FILE.py:FUNCTION", help="Function that converts the outputs of a row to a result.")
+@click.option(
+    "--rows", type=click.IntRange(1, 4096), help="Rows in each request. Default: chosen from execution times."
+)
+@click.option("--max-failures", type=click.IntRange(0), help="Maximum number of rows without a result. Default: 100.")
+@click.option(
+    "--deadline",
+    metavar="TIME",
+    help="Time by which the batch should end, for example 2026-12-01T06:00:00Z, or a duration from now, for example 6h.",
+)
+@click.option(
+    "--max-replicas", type=click.IntRange(0, 1000), help="Maximum number of replicas that may be added for the batch."
+)
 @click.option("--wake", is_flag=True, help="Start a replica if the model is at 0.")
-@click.option("--gentle", is_flag=True, help="Send only so much that users hardly notice.")
-@click.option("--workers", type=click.IntRange(1, 64), help="Processes for the functions. Default: 1.")
-@click.option("--detach", is_flag=True, help="Return once it is created.")
+@click.option("--gentle", is_flag=True, help="Send so few requests that the latency of users hardly changes.")
+@click.option("--workers", type=click.IntRange(1, 64), help="Number of processes that run the functions. Default: 1.")
+@click.option("--detach", is_flag=True, help="Return as soon as the batch is created.")
 @click.option("-A", "--all-namespaces", "all_namespaces", is_flag=True, help="With list: all namespaces.")
 @cluster_options
 @_output_options
@@ -193,13 +207,15 @@ def _act(cluster: ObjectWriter, action: str, name: str, output: Output) -> int:
         raise InputError(f"{KIND} {name} is complete, so there is nothing to {action}; a new one needs another --name")
     if action == "cancel":
         cluster.delete(BATCH_INFERENCE, name, str(fields.mapping(batch.get("metadata")).get("uid")))
-        output.changed(batch, "cancelled: what is written stays")
+        output.changed(batch, "cancelled: results that are already written stay")
         return 0
     if action == "resume" and _state(batch)[2]:
         changed = _resume_failed(cluster, name, batch)
     else:
         changed = _suspend(cluster, name, suspend=action == "suspend")
-    message = "suspended: rows of unfinished parts are computed again" if action == "suspend" else "resumed"
+    message = (
+        "suspended: after a resume, rows of unfinished parts are computed again" if action == "suspend" else "resumed"
+    )
     output.changed(changed, message, f"halcyon batch {'resume' if action == 'suspend' else 'follow'} {name}")
     return 0
 
