@@ -259,7 +259,7 @@ def test_a_volume_that_fails_for_a_time_ends_no_batch(
             use()
 
 
-async def test_a_part_that_cannot_be_read_now_is_read_by_the_next_runner() -> None:
+async def test_an_unreadable_part_is_left_to_the_next_runner() -> None:
     def read(*_: int) -> None:
         raise OSError(errno.ESTALE, "Stale file handle")
 
