@@ -95,8 +95,7 @@ class BatchController:
 
     def running(self, model: Key) -> tuple[RunningBatch, ...]:
         """Return the BatchInferences of a model that are neither paused nor complete nor failed."""
-        candidates = (remaining(batch) for batch in self.batches.find(model.namespace, model.name))
-        return tuple(batch for batch in candidates if batch is not None)
+        return tuple(filter(None, map(remaining, self.batches.find(model.namespace, model.name))))
 
     async def run(self) -> None:
         """Wait until the API server serves the kind BatchInference, then reconcile until cancelled."""

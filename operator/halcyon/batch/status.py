@@ -116,8 +116,7 @@ def make(
         status["rows"] = rows
         status["progress"] = f"{rows['done'] + rows['failed']}/{rows['total']}"
     end: float | None = None
-    is_running = progress is not None and conditions[0][2] == BatchReason.RUNNING
-    if progress is not None and is_running and progress.rows_per_s is not None:
+    if progress is not None and progress.rows_per_s is not None and conditions[0][2] == BatchReason.RUNNING:
         status["rate"] = rounded(progress.rows_per_s)
         if progress.left_s is not None:
             end = _steady(before.get("eta"), now + progress.left_s, now)
