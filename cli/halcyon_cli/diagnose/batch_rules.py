@@ -18,7 +18,7 @@ def batch_failed(facts: Facts, index: ConditionIndex) -> Iterator[Cause]:
                 35,
                 f"a batch of {index.name} has failed ({why})",
                 (f"batchinference {name}: {batches.state(batch)[1]}",),
-                f"correct the field that the message names: kubectl edit batchinference {name}"
+                f"correct the field that the message names: kubectl edit batchinference {name} -n {index.namespace}"
                 if why == BatchReason.INVALID
-                else f"remove the cause, then halcyon batch resume {name}",
+                else f"remove the cause, then halcyon batch resume {name} -n {index.namespace}",
             )

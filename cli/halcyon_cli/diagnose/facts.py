@@ -59,6 +59,7 @@ class ConditionIndex:
     """Lookup of a model's spec, status and conditions, and of the stages of its pods."""
 
     name: str
+    namespace: str
     spec: Json
     status: Json
     conditions: Mapping[str, Json]
@@ -78,6 +79,7 @@ class ConditionIndex:
         meta, spec, status = (fields.mapping(inventory.model.get(part)) for part in ("metadata", "spec", "status"))
         return cls(
             name=str(meta.get("name")),
+            namespace=str(meta.get("namespace")),
             spec=spec,
             status=status,
             conditions={str(c.get("type")): c for c in fields.mappings(status.get("conditions"))},

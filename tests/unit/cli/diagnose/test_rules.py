@@ -190,7 +190,7 @@ def test_a_failed_batch_is_shown_with_its_message() -> None:
 
     assert cause.summary == "a batch of digits has failed (OutputFull)"
     assert cause.evidence == ("batchinference night: no space is left",)
-    assert cause.next_step == "remove the cause, then halcyon batch resume night"
+    assert cause.next_step == "remove the cause, then halcyon batch resume night -n team"
 
 
 def test_a_missing_operator_is_reported() -> None:
@@ -259,7 +259,7 @@ def test_an_invalid_batch_is_a_cause_with_its_field() -> None:
     (cause,) = causes_in(served(), batches=[{"metadata": {"name": "night"}, "status": {"conditions": conditions}}])
     assert cause.summary == "a batch of digits has failed (Invalid)"
     assert cause.evidence == ("batchinference night: spec.rowsPerRequest is 0",)
-    assert cause.next_step == "correct the field that the message names: kubectl edit batchinference night"
+    assert cause.next_step == "correct the field that the message names: kubectl edit batchinference night -n team"
 
 
 @pytest.mark.parametrize(
