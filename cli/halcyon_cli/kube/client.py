@@ -144,12 +144,13 @@ class Cluster:
     def set_switch(self, name: str, key: str, value: str | None, metadata: Object) -> Object:
         """Set a key of a ConfigMap in the client's namespace, or remove it if the value is None.
 
-        A ConfigMap that doesn't exist is created with these labels and annotations in `metadata`.
+        The ConfigMap also gets the labels and annotations in `metadata`. It is created if it doesn't exist.
 
         Raises:
             ClusterError: the user may not change it, or the API server is unreachable.
         """
-        patched = self._json("PATCH", kinds.CONFIG_MAP.path(self.namespace, name), body={"data": {key: value}})
+        body = {"metadata": dict(metadata), "data": {key: value}}
+        patched = self._json("PATCH", kinds.CONFIG_MAP.path(self.namespace, name), body=body)
         config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, **metadata}}
         if patched is not None or value is None:
             return patched or config_map

@@ -118,6 +118,8 @@ def test_the_switch_of_the_site_belongs_to_the_release(cluster: Cluster, system:
     succeeded(do("install", "halcyon", str(CHART), "--take-ownership", values=LOCAL))
     site = ["--site", "-n", system, "--kubeconfig", str(cluster.kubeconfig)]
     path = kinds.CONFIG_MAP.path(system, "halcyon-switches")
+    older = {"metadata": {"name": "halcyon-switches"}}  # as an older halcyon created it
+    cluster.api.create(kinds.CONFIG_MAP.path(system), older)
     assert main(["pause", *site, "--reason", "by hand"]) == 0
     assert body(cluster, path)["data"] == {"holdScaleDown": "by hand"}
     assert main(["resume", *site]) == 0

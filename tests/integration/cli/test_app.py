@@ -562,7 +562,8 @@ def test_the_switch_of_the_site_is_set_in_the_operators_namespace(
         capsys.readouterr()
         api.answers[f"{path}/halcyon-switches"] = (200, stored)
         assert main(["resume", "--site", "-n", "two", *config]) == 0
-        assert json.loads(api.bodies[-1]) == {"data": {"holdScaleDown": None}}
+        resumed = json.loads(api.bodies[-1])
+        assert (resumed["data"], resumed["metadata"]["annotations"]) == ({"holdScaleDown": None}, RELEASE)
         assert capsys.readouterr().out == "configmap/halcyon-switches set: scaling down is allowed again\n"
         assert main(["pause", "m", "--site", *config]) == 2
 
