@@ -20,7 +20,7 @@ from urllib.parse import quote
 from halcyon.api.documents.balancer_plan import LOWER_CLASS_HEADER
 from halcyon.api.documents.batch_documents import BatchProgress, BatchRecipe
 from halcyon_batch import bucket, functions
-from halcyon_batch.errors import BatchError
+from halcyon_batch.errors import BatchError, is_temporary
 from halcyon_batch.functions import Functions
 from halcyon_batch.input_data import InputData, Sample
 from halcyon_batch.input_source import BucketData, check_output_place, open_input
@@ -39,12 +39,10 @@ from halcyon_measure.protocols.target import Target
 
 _Row = tuple[Sample, RowTensors]
 _OPEN_PARTS = 3
-"""Maximum number of parts of the results whose rows are in memory: one part is being read, one is being sent, and one
-waits for its last answers."""
+"""Maximum number of parts whose rows are in memory: one is being read, one is being sent, and one awaits its last answers."""
 _REQUEST_BYTES = 4 * 2**20
 _REQUESTS_OF_A_BATCH = 4
-"""Minimum number of requests that fit in the model's largest batch, so that requests of users can be in the same
-batch."""
+"""Minimum number of requests that fit in the model's largest batch, so that users' requests have places in it, too."""
 _PREPARED = 16
 """Minimum number of rows that are prepared together before they are divided into requests."""
 _TIMEOUT_S = 600.0
@@ -220,6 +218,8 @@ class Batch:
         try:
             samples = await asyncio.to_thread(run.data.read, *run.parts.manifest.rows(number))
         except (OSError, ValueError) as error:
+            if is_temporary(error):
+                raise
             await asyncio.to_thread(self._check_input, run.data, run.parts)
             raise BatchError("InputUnreadable", f"spec.input: {self._source} can't be read: {error}") from None
         part, sizes = _OpenPart(number, len(samples)), run.sender.sizes

@@ -35,7 +35,7 @@ from halcyon_batch.errors import BatchError
 _RETRIES: dict[str, Any] = {"max_retries": 6, "retry_timeout": timedelta(minutes=3)}
 _PART_BYTES, _CONCURRENT_PARTS = 8 * 2**20, 8
 _DENIED = re.compile(r"40[13] (Forbidden|Unauthorized)|AccessDenied|SignatureDoesNotMatch|InvalidAccessKeyId")
-_FULL = re.compile(r"Quota ?Exceeded|StorageFull|InsufficientStorage|507 |AccountIsDisabled", re.IGNORECASE)
+_FULL = re.compile(r"Quota ?Exceeded|StorageFull|Insufficient ?Storage|AccountIsDisabled", re.IGNORECASE)
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
 _MAX_SHOWN = 400
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from halcyon_batch.errors import BatchError, RowError
+from halcyon_batch.errors import BatchError, RowError, is_temporary
 from halcyon_batch.input_data import Sample
 from halcyon_batch.row_tensors import BatchModel, RowTensors, fitted, row_tensors, value_of
 from halcyon_measure.engine.hooks import USER_ERRORS, load
@@ -129,6 +129,8 @@ def _prepare(function: str, samples: Sequence[Sample], model: BatchModel) -> lis
         except (TensorError, RowError) as error:
             rows.append(str(error))
         except OSError as error:
+            if is_temporary(error):
+                raise
             rows.append(f"{sample.name or 'the row'} can't be read: {error.strerror or error}")
     return rows
 

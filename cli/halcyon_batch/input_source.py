@@ -15,9 +15,10 @@ from pathlib import Path
 
 from halcyon.api.documents.batch_documents import BatchBucket, BatchRecipe
 from halcyon_batch.bucket import Bucket, BucketObject
-from halcyon_batch.errors import BatchError
+from halcyon_batch.errors import BatchError, is_temporary
 from halcyon_batch.input_data import ArrayData, FolderData, InputData, LineData, Sample
 from halcyon_batch.parquet_data import ParquetData
+from halcyon_measure.results.number_text import significant
 
 _KINDS: Mapping[str, Callable[[Path], InputData]] = {
     "Npz": ArrayData,
@@ -37,6 +38,7 @@ def open_input(path: str, format_: str) -> InputData:
 
     Raises:
         BatchError: the data set can't be read, is empty, or has another format.
+        OSError: the file system doesn't respond now.
     """
     location = Path(path)
     try:
@@ -48,6 +50,8 @@ def open_input(path: str, format_: str) -> InputData:
             raise BatchError("InputUnreadable", f"spec.input: {location} is {actual}, and its format is {data_format}")
         data = _KINDS[data_format](location)
     except OSError as error:
+        if is_temporary(error):
+            raise
         failed_path = error.filename or path
         raise BatchError(
             "InputUnreadable", f"spec.input: {failed_path} can't be read: {error.strerror or error}"
@@ -114,7 +118,7 @@ class BucketData:
         if location.limit_bytes is not None and size > location.limit_bytes:
             raise BatchError(
                 "InputTooLarge",
-                f"spec.input: {location.url} has {size / 2**30:.3g} GiB, and input.sizeLimit is {location.limit_bytes / 2**30:.3g} GiB; raise "
+                f"spec.input: {location.url} has {significant(size / 2**30, 3)} GiB, and input.sizeLimit is {significant(location.limit_bytes / 2**30, 3)} GiB; raise "
                 "sizeLimit in a new BatchInference, on nodes with that much disk",
             )
         copy = folder / (location.url.rstrip("/").rpartition("/")[2] if self._is_file else "files")

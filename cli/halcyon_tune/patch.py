@@ -74,7 +74,11 @@ def duration(seconds: float) -> str:
     return f"{milliseconds}ms" if microseconds and not remainder else f"{microseconds}us"
 
 
-def command(name: str, namespace: str, change: Mapping[str, Any]) -> str:
-    """Return the kubectl command that applies a merge patch to a ModelDeployment."""
+def command(name: str, namespace: str, change: Mapping[str, Any], cluster: str = "") -> str:
+    """Return the kubectl command that applies a merge patch to a ModelDeployment.
+
+    `cluster` has the options that choose the cluster; it is empty for the current context.
+    """
     text = json.dumps(change, separators=(",", ":"))
-    return f"kubectl patch modeldeployment {name} -n {namespace} --type merge -p '{text}'"
+    options = " ".join(filter(None, (f"-n {namespace}", cluster)))
+    return f"kubectl patch modeldeployment {name} {options} --type merge -p '{text}'"

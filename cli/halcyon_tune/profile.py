@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -112,10 +113,12 @@ class Profile:
 
     def objective_message(self, single_s: float) -> str:
         """Return the error message for an objective that is shorter than the execution of one row."""
-        least_ms = 1000 * single_s * 1.2
+        least_s = 1.2 * single_s
+        # Rounded down, the example would be refused as well.
+        example = f"{math.ceil(1000 * least_s)}ms" if least_s > 0.01 else f"{math.ceil(1e6 * least_s)}us"
         return (
             f"the objective is {significant(1000 * self.objective_s, 4)} ms, and one row alone takes {significant(1000 * single_s, 4)} ms, S(1): no "
-            f"configuration keeps it; the least that can be kept is about {significant(least_ms, 3)} ms, for example --objective {least_ms:.0f}ms"
+            f"configuration keeps it; the least that can be kept is about {significant(1000 * least_s, 3)} ms, for example --objective {example}"
         )
 
     def _next_family(self) -> tuple[int, Configuration, Callers] | None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from halcyon_measure.results.number_text import significant
 from halcyon_tune.points import Configuration
 from halcyon_tune.space import BATCHING, INSTANCES, THREADS, LeftOut, Space
 
@@ -71,4 +72,4 @@ def without(space: Space, rejected: Sequence[tuple[TriedValue, str]]) -> Space:
 
 
 def _text(trial: TriedValue) -> str:
-    return f"{1000 * trial.value:.3g} ms" if trial.attribute == "delay_s" else str(trial.value)
+    return f"{significant(1000 * trial.value, 3)} ms" if trial.attribute == "delay_s" else str(trial.value)

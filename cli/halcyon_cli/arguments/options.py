@@ -5,16 +5,18 @@ Out of scope: how a command uses its options.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path, PurePath
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TextIO, TypeVar
 
 import click
 import yaml
@@ -77,6 +79,8 @@ class ReplicasParam(click.ParamType[int]):
         return int(text)
 
 
+_CLUSTER_OPTIONS = {"-n": "namespace", "--context": "context", "--kubeconfig": "kubeconfig"}
+"""Parameters by the options that choose the cluster and the namespace."""
 DURATION, REPLICAS = DurationParam(), ReplicasParam()
 FILE = click.Path(path_type=Path)
 
@@ -128,7 +132,7 @@ def output_options(*forms: OutputForm) -> Callable[[Command], Command]:
 
         options = (
             click.option("-o", "--output", "form", type=click.Choice(forms), default=forms[0], help=f"Output format. Default: {forms[0]}."),
-            click.option("--no-color", is_flag=True, help="Plain text on terminals too, as with the variable NO_COLOR. Pipes and files always get plain text."),
+            click.option("--no-color", is_flag=True, help="Plain text on terminals too, as with the variable NO_COLOR or with TERM=dumb. Pipes and files always get plain text."),
         )  # fmt: skip
         return with_options(command, wrapper, options)
 
@@ -151,7 +155,12 @@ def _complete_name(ctx: click.Context, _: click.Parameter, incomplete: str) -> l
 
 
 def _use_color(no_color: bool) -> bool:
-    return not no_color and not os.environ.get("NO_COLOR") and sys.stdout.isatty()
+    return not no_color and not os.environ.get("NO_COLOR") and has_escapes(sys.stdout)
+
+
+def has_escapes(stream: TextIO) -> bool:
+    """Return whether a stream is a terminal that takes escape sequences. The one of Emacs, for example, takes none."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 @dataclass(frozen=True)
@@ -184,7 +193,7 @@ class Output:
         elif self.form == "name":
             emit(object_name(value))
         else:
-            emit(f"{object_name(value)} {change}" + (f"\n  next: {next_command}" if next_command else ""))
+            emit(f"{object_name(value)} {change}" + (f"\n  next: {same_cluster(next_command)}" if next_command else ""))
 
     def objects(self, values: Sequence[Mapping[str, Any]], *, single: bool = False) -> None:
         """Print objects as kubectl does: only their names, one object if `single` is true, or a JSON or YAML List."""
@@ -205,6 +214,19 @@ class Output:
     def is_objects(self) -> bool:
         """Return True if the output format shows objects of the API server."""
         return self.form in {"name", "json", "yaml"}
+
+
+def same_cluster(command: str) -> str:
+    """Return a command with the options of this command that choose its cluster and namespace."""
+    return " ".join(filter(None, (command, cluster_arguments("-n", "--context", "--kubeconfig"))))
+
+
+def cluster_arguments(*options: str) -> str:
+    """Return those of these options that are on this command's line, with their values; kubectl has them, too."""
+    context = click.get_current_context(silent=True)
+    params = {} if context is None else context.params
+    chosen = ((option, params.get(_CLUSTER_OPTIONS[option])) for option in options)
+    return " ".join(f"{option} {shlex.quote(str(value))}" for option, value in chosen if value is not None)
 
 
 def object_name(value: Mapping[str, Any]) -> str:
@@ -257,12 +279,32 @@ def emit(page: str) -> bool:
     return True
 
 
+class _ErrorStream(TextIOWrapper):
+    """Stream for stderr that drops text which can't be written, for example after `2>&1 | head` or on a full disk.
+
+    An exception would end the command, with the exit status of a negative result.
+    """
+
+    @override
+    def write(self, text: str, /) -> int:
+        with contextlib.suppress(OSError):
+            super().write(text)
+        return len(text)
+
+    @override
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            super().flush()
+
+
 def usable_streams() -> None:
     """Make stdin, stdout and stderr usable even if they are closed, or if their encoding lacks a character.
 
-    Services and cron jobs may start the command with closed streams. In a locale such as ISO-8859-1, characters that
-    the encoding lacks are escaped.
+    Services and cron jobs may have closed them. In a locale such as ISO-8859-1, other characters are escaped. Text that
+    stderr can't take is dropped.
     """
+    if type(sys.stderr) is TextIOWrapper:
+        sys.stderr = _ErrorStream(sys.stderr.buffer, sys.stderr.encoding, line_buffering=True)
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
         if stream is None:

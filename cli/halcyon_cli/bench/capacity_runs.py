@@ -21,6 +21,7 @@ from halcyon_measure.capacity.section import Runs
 from halcyon_measure.engine.pool import WarmUp
 from halcyon_measure.errors import ScenarioError
 from halcyon_measure.protocols.reply import Outcome
+from halcyon_measure.results.number_text import significant
 from halcyon_measure.schedule import arrivals
 from halcyon_measure.schedule.scenario import MAX_CALLERS, Scenario
 
@@ -131,9 +132,7 @@ class _Runner:
             self._reason = _INTERRUPTED if self.is_interrupted() else f"one caller got no answer: {_cause(single)}"
             return
         if section.is_objective_below_execution(single, self._goal):
-            self._reason = (
-                f"the objective is below one execution: S(1), the mean latency of one caller, is {mean:.3g} ms"
-            )
+            self._reason = f"the objective is below one execution: S(1), the mean latency of one caller, is {significant(mean, 3)} ms"
             return
         yield 1
         saturation = self._saturate(single, mean / 1000)
@@ -196,7 +195,7 @@ class _Runner:
         self._runs.add(step.purpose, document, seconds, judged)
         outcome = {True: "kept", False: "not kept", None: "not decided"}[judged.kept]
         p99 = document.latency.p99.value
-        tail = "-" if p99 is None else f"{p99:.3g} ms"
+        tail = "-" if p99 is None else f"{significant(p99, 3)} ms"
         self._show(f"run {run_count + 1} of at most {MAX_RUNS}: {step.rate_rps:g} requests/s, P99 {tail}: {outcome}")
         return state
 

@@ -15,6 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from halcyon_cli.arguments.options import has_escapes
 from halcyon_cli.bench.options.answer import AnswerOptions
 from halcyon_cli.bench.options.inputs import InputOptions
 from halcyon_cli.bench.options.load import LoadOptions
@@ -223,7 +224,7 @@ def line_of_progress(*, to_log: bool = False) -> Callable[[str], None]:
 
     if to_log:
         return in_log
-    return in_place if sys.stderr.isatty() else lambda _: None
+    return in_place if has_escapes(sys.stderr) else lambda _: None
 
 
 def write_log(document: BenchDocument, run: Run) -> None:

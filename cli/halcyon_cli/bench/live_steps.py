@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from halcyon_cli.bench.place import guard
 from halcyon_cli.bench.place.guard import ClientBounds, Step
 from halcyon_cli.errors import Failure
+from halcyon_measure.results.number_text import significant
 
 if TYPE_CHECKING:
     from halcyon_measure.measurement import Measurement
@@ -102,7 +103,9 @@ def _client_watch(
 
     def watch(_: str, at_s: float, block: Block) -> bool:
         seconds.append((block.answered, block.failed, block.median_s))
-        show(f"{rate_rps:.3g} requests/s for {at_s:.0f} s: {block.answered} answered, {block.failed} failed")
+        show(
+            f"{significant(rate_rps, 3)} requests/s for {at_s:.0f} s: {block.answered} answered, {block.failed} failed"
+        )
         if limits is not None and not reasons and (reason := guard.crossed_within(seconds, rate_rps, limits)):
             reasons.append(reason)
         return bool(reasons)

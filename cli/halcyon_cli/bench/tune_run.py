@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from halcyon.api.documents.measured_capacity import MeasuredCapacity
-from halcyon.api.spec import Spec
+from halcyon.api.spec import Spec, defaults
 from halcyon.api.spec.parse import SpecError, parse
 from halcyon.api.types import duration_s, quantity
 from halcyon.kube import kinds
@@ -100,7 +100,7 @@ class TuneRequest:
                 raise InputError(
                     "--minimise latency is about the P99 at a rate; give the one of all replicas, for example --rate 2000"
                 )
-            rate_each_rps = self.rate_rps / max(spec.replicas, 1)
+            rate_each_rps = self.rate_rps / max(defaults.bounded_replicas(spec), 1)
         predictor = Predictor(self.objective(spec), rows_per_request=rows_per_request)
         return Criterion(predictor=predictor, minimise=self.minimise, rate_each_rps=rate_each_rps)
 

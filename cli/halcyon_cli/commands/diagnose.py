@@ -64,7 +64,8 @@ form marks them as secret are removed, and Secrets are never read. No rule recog
 exit status:
   0  no likely cause
   1  likely causes were found
-  2  nothing was checked: no such name, no access, no cluster, or no bundle
+  2  nothing was checked: no such name, no access, no cluster; or the bundle
+     can't be written
 """
 
 
@@ -114,10 +115,14 @@ def main(  # noqa: PLR0917  # click passes them by keyword
         raise archive.already_exists(bundle_path)
     evidence = _collect_facts(cluster, name, now)
     likely = causes(evidence.facts)
+    failure = None
     if bundle_path is not None:
         _collect_bundle(cluster, name, evidence, lines)
         contents = _contents(cluster, evidence, likely, now)
-        archive.write(bundle_path, contents, root=bundle_path.name.removesuffix(".tar.gz"), at=now.timestamp())
+        try:
+            archive.write(bundle_path, contents, root=bundle_path.name.removesuffix(".tar.gz"), at=now.timestamp())
+        except InputError as error:  # the causes are shown all the same
+            bundle_path, failure = None, error
     if output.is_data:
         document = {"causes": [cause.to_dict() for cause in likely], "notRead": evidence.unread}
         output.data(document | ({"bundle": str(bundle_path)} if bundle_path else {}))
@@ -127,6 +132,8 @@ def main(  # noqa: PLR0917  # click passes them by keyword
             emit(
                 f"\n{bundle_path}: the evidence, with secrets removed as far as they are recognized; review it before you share it"
             )
+    if failure is not None:
+        raise failure
     return 1 if likely else 0
 
 

@@ -22,6 +22,7 @@ from halcyon_cli.arguments.options import (
 )
 from halcyon_cli.commands.watch import follow
 from halcyon_cli.errors import InputError
+from halcyon_cli.kube import client_messages
 from halcyon_cli.kube.client import Cluster, Target
 
 _EPILOG = """\
@@ -67,8 +68,10 @@ def main(  # noqa: PLR0917  # click passes them by keyword
     name: str | None, all_namespaces: bool, watch: bool, limit_s: float | None, selector: str, target: Target, output: Output
 ) -> int:  # fmt: skip
     """List ModelDeployments, or show one with its revisions, pods, balancers and HPA."""
-    if watch and (name is None or output.is_data or output.is_objects):
+    if watch and name is None:
         raise InputError("-w shows one model as a tree; give its name, for example halcyon get resnet50 -w")
+    if watch and (output.is_data or output.is_objects):
+        raise InputError(f"-w shows a tree, which -o {output.form} isn't; omit one of them")
     check_limit(limit_s, watch=watch)
     if name is not None and all_namespaces:
         raise InputError(f"-A lists all models, and {name} names one; omit one of them")
@@ -98,11 +101,7 @@ def _print_list(cluster: Cluster, output: Output, selector: str, *, all_namespac
     if output.is_data:
         output.data([row.to_dict() for row in rows])
     elif not rows:
-        scope = "the cluster" if all_namespaces else f"namespace {cluster.namespace}"
-        scope += f" with the labels {selector}" if selector else ""
-        emit(
-            f"no ModelDeployments in {scope}; create one with kubectl apply -f, for example manifests/examples/digits.yaml"
-        )
+        emit(client_messages.no_models(namespace=None if all_namespaces else cluster.namespace, selector=selector))
     else:
         head, cells = model_rows.list_table(
             rows, datetime.now(UTC), wide=output.form == "wide", all_namespaces=all_namespaces

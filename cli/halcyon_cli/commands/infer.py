@@ -23,6 +23,7 @@ from halcyon_cli.arguments.options import (
     emit,
     name_argument,
     output_options,
+    same_cluster,
     warn,
 )
 from halcyon_cli.bench.options.server import request_headers
@@ -163,9 +164,9 @@ def _pod(cluster: Cluster, name: str) -> str:
             return ready[0]
         if pods:
             raise ClusterError(
-                f"none of the {len(pods)} {component} pods of {name} is ready; for the reason: halcyon get {name}"
+                f"none of the {len(pods)} {component} pods of {name} is ready; for the reason: {same_cluster(f'halcyon get {name}')}"
             )
-    raise ClusterError(f"{name} has no pods; for the reason: halcyon get {name}")
+    raise ClusterError(f"{name} has no pods; for the reason: {same_cluster(f'halcyon get {name}')}")
 
 
 def _is_ready(pod: Mapping[str, Any]) -> bool:

@@ -14,7 +14,7 @@ import click
 
 from halcyon.kube import kinds
 from halcyon.render import names
-from halcyon_cli.arguments.options import DURATION, cluster_options, emit, name_argument, warn
+from halcyon_cli.arguments.options import DURATION, cluster_options, emit, name_argument, same_cluster, warn
 from halcyon_cli.errors import ClusterError, InputError
 from halcyon_cli.kube import fields
 from halcyon_cli.kube.client import Cluster, Target
@@ -69,7 +69,9 @@ def main(  # noqa: PLR0917  # click passes them by keyword
             raise InputError(f"{name} has no pod {pod_name} with {component}; it has {', '.join(pods) or 'none'}")
         pods = [pod_name]
     if not pods:
-        raise ClusterError(f"{name} has no pod with {component} now; halcyon get {name} shows why")
+        raise ClusterError(
+            f"{name} has no pod with {component} now; for the reason: {same_cluster(f'halcyon get {name}')}"
+        )
     query: dict[str, str] = {"tailLines": str(lines)} | ({"sinceSeconds": f"{max(since_s, 1):.0f}"} if since_s else {})
     prefixed = len(pods) > 1
     if follow:

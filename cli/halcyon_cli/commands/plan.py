@@ -1,9 +1,8 @@
 """`halcyon plan -f FILE`: previews a ModelDeployment's objects, or replays recorded observations.
 
-The command runs the operator's own code and changes nothing. A replay makes one decision per reading, and the planner's
-memory carries over to the next reading. A long replay can be split: one run saves the memory and the next one loads it.
-Out of scope: objects and differences (`plan.preview`), the file format of observations (`plan.observations_file`), the
-decision itself (`scaling.planner`).
+The command runs the operator's own code and changes nothing. A replay makes one decision per reading, with the planner
+memory of the earlier readings. For a long replay in parts, one run saves the memory and the next one loads it. Out of
+scope: objects and differences (`plan.preview`), observations files (`plan.observations_file`), decisions (`scaling.planner`).
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from halcyon.api.spec import Spec, defaults
 from halcyon.api.spec.parse import SpecError, parse
 from halcyon.api.timestamps import rfc3339
 from halcyon.api.types import API_VERSION, KIND
+from halcyon.scaling.lazy_text import plain
 from halcyon.scaling.planner.objectives import START_S, NoScalingError, largest, objectives, schedules, windows
 from halcyon.scaling.planner.outputs import Plan, PlannerMemory
 from halcyon.scaling.planner.plan import plan
@@ -371,7 +371,7 @@ def _bounds(window: OpenWindow) -> str:
 def _next_evaluation(timed: _TimedDecision) -> str:
     """Return the time of the operator's next decision if no report arrives earlier."""
     wait_s = timed.plan.next_decision_at - timed.now
-    return f"next evaluation in {wait_s:.3g} s" if math.isfinite(wait_s) else "next evaluation on the next report"
+    return f"next evaluation {f'in {plain(wait_s, 3)} s' if math.isfinite(wait_s) else 'on the next report'}"
 
 
 def _previous_count(decision: Plan) -> str:

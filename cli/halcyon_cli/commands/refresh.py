@@ -24,6 +24,7 @@ from halcyon_cli.arguments.options import (
     emit,
     name_argument,
     output_options,
+    same_cluster,
     selector_option,
     warn,
 )
@@ -105,7 +106,7 @@ def main(  # noqa: PLR0917  # click passes them by keyword
             )
     elif name is not None:
         _annotate(cluster, outdated[0])
-        text = f"{name} rolls out with its new template; watch it with halcyon status {name} -w"
+        text = f"{name} rolls out with its new template; watch it with {same_cluster(f'halcyon status {name} -w')}"
         results.add(outdated[0], "started", text)
     else:
         status = _refresh_in_sequence(cluster, outdated, within_s, results)
@@ -196,7 +197,7 @@ def _refresh_in_sequence(cluster: Cluster, outdated: list[OutdatedModel], within
             return 1
         if outcome != "served":
             remaining = len(outdated) - number
-            why = f"does not serve its new template within {within_s:.0f} s" if outcome == "waiting" else "is stalled"
+            why = f"does not serve its new template within {within_s:g} s" if outcome == "waiting" else "is stalled"
             reason = f"for the reason: halcyon get {outdated_model.name} -n {outdated_model.namespace}"
             results.add(outdated_model, outcome, f"{progress} {why}; {reason}. {remaining} not refreshed")
             for other in outdated[number:]:

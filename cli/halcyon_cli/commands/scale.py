@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from halcyon.api.types import GROUP
 from halcyon.api.user_annotations import PAUSED_FROM, REASON
 from halcyon.control.autoscaling.limits.site_hold import SWITCH
 from halcyon.kube import kinds
@@ -28,9 +29,10 @@ from halcyon_cli.arguments.options import (
     warn,
 )
 from halcyon_cli.errors import ClusterError, InputError
+from halcyon_cli.explain import model_state
 from halcyon_cli.kube import fields
 from halcyon_cli.kube.client import Cluster, Target
-from halcyon_cli.kube.operator_pods import only_operator
+from halcyon_cli.kube.operator_pods import only_operator, release_metadata
 
 _BY_HAND = f"""\
 The reason is stored in the annotation {REASON}, and shown by halcyon get, by halcyon explain and in the condition ScalingActive. If a
@@ -42,8 +44,8 @@ a switch of the operator instead: within 5 s, no model loses a replica to a
 scaling decision, and models still scale up. See docs/guides/incidents.md.
 """
 _RESUME_ALL = """\
-A model that pause --all paused gets back the mode it had before, with a name and
-with --all. With --all, models that were paused one by one stay paused. --site turns the site's switch off.
+A model gets back the mode that it had before the pause, Active or Recommend. With --all, models that were
+paused one by one stay paused. --site turns the site's switch off.
 """
 _EXIT_STATUS = """\
 \b
@@ -60,6 +62,9 @@ _PAUSE_EXIT_STATUS = _EXIT_STATUS.format(
     negative="the operator doesn't confirm the pause within 10 s, or rejects the spec;\n     with --all: a model couldn't be changed"
 )
 _RESUME_EXIT_STATUS = _EXIT_STATUS.format(negative="with --all: a model couldn't be changed")
+_MODE_BEFORE = f"{GROUP}/mode-before-pause"
+"""Annotation with the value of spec.scaling.mode before a pause of this model alone, if it wasn't Active. Unlike
+`PAUSED_FROM`, it doesn't let `resume --all` resume the model."""
 RELEASE_TIMEOUT_S = 10.0
 """Time within which the operator must confirm a pause, in seconds."""
 _POLL_INTERVAL_S = 0.2
@@ -86,14 +91,12 @@ def scale(  # noqa: PLR0917  # click passes them by keyword
     """Set the replicas of a model whose scaling is off, paused or in mode Recommend."""
     if (replicas is None) == (option is None):
         raise InputError(f"give the number of replicas once, for example halcyon scale {name} 4")
-    replicas = option if replicas is None else replicas
+    replicas = (option or 0) if replicas is None else replicas
     cluster = Cluster(target)
-    scaling = _scaling(cluster.model(name))
-    spec: dict[str, Any] = {"replicas": replicas}
+    model = cluster.model(name)
+    scaling = _scaling(model)
     if scaling is not None:
-        if pausing:
-            spec["scaling"] = {"mode": "Paused"}
-        elif _is_active(scaling):
+        if not pausing and _is_active(scaling):
             raise InputError(
                 f"spec.scaling.mode of {name} is Active: scaling would overwrite the value within seconds; halcyon scale {name} "
                 f"{replicas} --pause keeps it, and spec.scaling.minReplicas and maxReplicas limit scaling"
@@ -105,7 +108,10 @@ def scale(  # noqa: PLR0917  # click passes them by keyword
         raise InputError(
             f"{name} has no spec.scaling, so there is nothing to pause; use halcyon scale {name} {replicas}"
         )
-    patched = cluster.patch(name, _patch_with_reason(spec, reason))
+    patched = cluster.patch(
+        name,
+        _pausing_patch(model, {"replicas": replicas}, reason) if pausing else _scaling_patch(model, replicas, reason),
+    )
     change, why_unsure = f"scaled to {replicas}", ""
     if pausing and scaling is not None and _is_active(scaling):
         patched, why_unsure = _wait_until_paused(cluster, patched)
@@ -148,15 +154,20 @@ def pause(  # noqa: PLR0917  # click passes them by keyword
     if site:
         return _switch(cluster, reason or "halcyon pause --site", name, output, all_models=all_models)
     if name is not None and not all_models:
-        scaling = _scaling(cluster.model(name))
+        model = cluster.model(name)
+        scaling = _scaling(model)
         if scaling is None:
             raise InputError(
                 f"{name} has no spec.scaling, so its replicas are fixed; set them with halcyon scale {name} N"
             )
-        patched, why_unsure = cluster.patch(name, _patch_with_reason({"scaling": {"mode": "Paused"}}, reason)), ""
+        patched, why_unsure = cluster.patch(name, _pausing_patch(model, {}, reason)), ""
         if _is_active(scaling):
             patched, why_unsure = _wait_until_paused(cluster, patched)
-        output.changed(patched, f"paused at {_replicas(patched)}{_reason_suffix(reason)}", f"halcyon resume {name}")
+        output.changed(
+            patched,
+            f"paused at {model_state.replicas_in_force(patched)}{_reason_suffix(reason)}",
+            f"halcyon resume {name}",
+        )
         return _pause_status(name, why_unsure)
     models = _selected(cluster, name, all_models=all_models, all_namespaces=all_namespaces, selector=selector)
     active = [(model, scaling.get("mode", "Active")) for model in models if (scaling := _scaling(model)) is not None]
@@ -193,7 +204,7 @@ def resume(  # noqa: PLR0917  # click passes them by keyword
                 f"{name} has no spec.scaling, so there is nothing to resume; enable it with spec.scaling: {{maxReplicas: 8}}"
             )
         mode = scaling.get("mode", "Active")
-        resumed = _mode_before_pause(model) or "Active"
+        resumed = _mode_before_pause(model, PAUSED_FROM, _MODE_BEFORE) or "Active"
         patched = cluster.patch(name, _patch_with_reason({"scaling": {"mode": resumed}}, None))
         was = "was active already" if mode == "Active" else f"was {mode}"
         now = "" if resumed == "Active" else f", in mode {resumed} as before"
@@ -203,15 +214,16 @@ def resume(  # noqa: PLR0917  # click passes them by keyword
     changes = [
         (model, _patch_with_reason({"scaling": {"mode": mode}}, None))
         for model in models
-        if (mode := _mode_before_pause(model)) is not None
+        if (mode := _mode_before_pause(model, PAUSED_FROM)) is not None
     ]
     return _change_all(cluster, changes, "resumed", len(models), output)
 
 
-def _mode_before_pause(model: Mapping[str, Any]) -> str | None:
-    """Return the mode of a model before `pause --all`; None if `pause --all` hasn't paused it."""
-    before = fields.mapping(fields.mapping(model.get("metadata")).get("annotations")).get(PAUSED_FROM)
-    if not before or fields.mapping(_scaling(model)).get("mode") != "Paused":
+def _mode_before_pause(model: Mapping[str, Any], *annotations: str) -> str | None:
+    """Return the mode of a paused model before the pause; None if it isn't paused, or has none of the annotations."""
+    stored = fields.mapping(fields.mapping(model.get("metadata")).get("annotations"))
+    before = next((stored[name] for name in annotations if stored.get(name)), None)
+    if before is None or fields.mapping(_scaling(model)).get("mode") != "Paused":
         return None
     return before if before in {"Active", "Recommend"} else "Active"
 
@@ -233,9 +245,11 @@ def _switch(cluster: Cluster, reason: str, name: str | None, output: Output, *, 
     """Set or clear the site-wide switch that stops scaling down. An empty reason clears it."""
     if name is not None or all_models:
         raise InputError("--site is for the whole site; omit the name and --all")
-    operator = only_operator(cluster, kinds.DEPLOYMENT)["metadata"]
-    config_map = cluster.in_namespace(str(operator["namespace"])).set_switch(
-        f"{operator['name']}-switches", {SWITCH: reason}
+    operator = only_operator(cluster, kinds.DEPLOYMENT)
+    site = cluster.in_namespace(str(operator["metadata"]["namespace"]))
+    # Without the key, no field of it belongs to this client, with which an upgrade by Helm would be in conflict.
+    config_map = site.set_switch(
+        f"{operator['metadata']['name']}-switches", SWITCH, reason or None, release_metadata(operator)
     )
     change = f"set: no model loses a replica ({reason})" if reason else "set: scaling down is allowed again"
     output.changed({"apiVersion": "v1", "kind": "ConfigMap", **config_map}, change)
@@ -341,8 +355,30 @@ def _scaling(model: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _patch_with_reason(spec: Mapping[str, Any], reason: str | None) -> dict[str, Any]:
-    """Return a patch that sets these fields of the spec, and sets or removes the annotation with the reason."""
-    return {"metadata": {"annotations": {REASON: reason or None, PAUSED_FROM: None}}, "spec": dict(spec)}
+    """Return a patch with these fields of the spec, which also sets or removes the annotation for the reason.
+
+    It removes the annotations with the mode before a pause.
+    """
+    annotations = {REASON: reason or None, PAUSED_FROM: None, _MODE_BEFORE: None}
+    return {"metadata": {"annotations": annotations}, "spec": dict(spec)}
+
+
+def _pausing_patch(model: Mapping[str, Any], spec: Mapping[str, Any], reason: str | None) -> dict[str, Any]:
+    """Return a patch with these fields of the spec that pauses this model alone, and records the mode before."""
+    patch = _patch_with_reason({**spec, "scaling": {"mode": "Paused"}}, reason)
+    mode = fields.mapping(_scaling(model)).get("mode", "Active")
+    before = _mode_before_pause(model, PAUSED_FROM, _MODE_BEFORE) if mode == "Paused" else mode
+    if before not in {None, "Active"}:
+        patch["metadata"]["annotations"][_MODE_BEFORE] = before
+    return patch
+
+
+def _scaling_patch(model: Mapping[str, Any], replicas: int, reason: str | None) -> dict[str, Any]:
+    """Return a patch that sets the replicas. If the model is paused, the mode before and the reason stay."""
+    patch = _patch_with_reason({"replicas": replicas}, reason)
+    if fields.mapping(_scaling(model)).get("mode") == "Paused":
+        patch["metadata"]["annotations"] = {REASON: reason} if reason else {}
+    return patch
 
 
 def _reason_suffix(reason: str | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from halcyon_cli.arguments.options import AmountParam, Output, cluster_options, emit, output_options, selector_option
+from halcyon_cli.kube import client_messages
 from halcyon_cli.kube.client import Cluster, Target
 from halcyon_cli.output import model_rows
 from halcyon_cli.output.model_rows import SortKey
@@ -46,16 +47,14 @@ def main(  # noqa: PLR0917  # click passes them by keyword
     sort_key: SortKey, price: float | None, all_namespaces: bool, selector: str, target: Target, output: Output
 ) -> int:  # fmt: skip
     """Show models with their replicas, queue, GPU utilization and allocated GPUs."""
-    rows = model_rows.sorted_rows(
-        [
-            model_rows.build_row(model)
-            for model in Cluster(target).models(all_namespaces=all_namespaces, selector=selector)
-        ],
-        sort_key,
-        price,
-    )
+    cluster = Cluster(target)
+    models = cluster.models(all_namespaces=all_namespaces, selector=selector)
+    rows = model_rows.sorted_rows([model_rows.build_row(model) for model in models], sort_key, price)
     if output.is_data:
         output.data([row.to_dict() | {"costPerHour": model_rows.hourly_cost(row, price)} for row in rows])
+        return 0
+    if not rows:
+        emit(client_messages.no_models(namespace=None if all_namespaces else cluster.namespace, selector=selector))
         return 0
     from halcyon_cli.output import tables  # noqa: PLC0415  # rich takes 0.25 s to import: not for usage errors
 

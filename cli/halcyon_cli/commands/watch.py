@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from halcyon.kube import kinds
 from halcyon.render import names
-from halcyon_cli.arguments.options import Output, emit
+from halcyon_cli.arguments.options import Output, emit, has_escapes
 from halcyon_cli.kube.client import Cluster
 from halcyon_cli.kube.downloads import Downloads
 from halcyon_cli.kube.inventory import READ_KINDS, Inventory, assemble, read_inventory
@@ -45,7 +45,7 @@ def follow(cluster: Cluster, name: str, output: Output, limit_s: float | None) -
     downloads = Downloads(cluster)
     ends_at = None if limit_s is None else time.monotonic() + limit_s
     with contextlib.suppress(KeyboardInterrupt):
-        screen = _TerminalWriter(output) if sys.stdout.isatty() else _StreamWriter(output)
+        screen = _TerminalWriter(output) if has_escapes(sys.stdout) else _StreamWriter(output)
         with screen:
             for inventory, warning in chain([(initial, "")], changes(cluster, name, initial, ends_at)):
                 if inventory is None:

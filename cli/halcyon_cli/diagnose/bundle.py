@@ -25,17 +25,21 @@ def write(file: Path, contents: Mapping[str, str], *, root: str, at: float) -> N
     try:
         # Create the file with permissions for the owner only, and never overwrite an existing file.
         handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "wb") as stream, tarfile.open(fileobj=stream, mode="w:gz") as archive:
-            for path, text in sorted(contents.items()):
-                content = text.encode()
-                entry = tarfile.TarInfo(f"{root}/{path}")
-                entry.size, entry.mtime, entry.mode = len(content), int(at), 0o600
-                archive.addfile(entry, io.BytesIO(content))
+        try:
+            with os.fdopen(handle, "wb") as stream, tarfile.open(fileobj=stream, mode="w:gz") as archive:
+                for path, text in sorted(contents.items()):
+                    content = text.encode()
+                    entry = tarfile.TarInfo(f"{root}/{path}")
+                    entry.size, entry.mtime, entry.mode = len(content), int(at), 0o600
+                    archive.addfile(entry, io.BytesIO(content))
+        except BaseException:
+            file.unlink()  # a part of an archive is of no use, and would be in the way of the next run
+            raise
     except FileExistsError:
         raise already_exists(file) from None
     except OSError as error:
         raise InputError(
-            f"{file}: can't write it: {error.strerror}; with --no-bundle only the causes are printed"
+            f"{file}: can't write it: {error.strerror}; choose another file with --bundle, or use --no-bundle"
         ) from None
 
 

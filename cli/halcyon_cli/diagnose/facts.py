@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from halcyon.render import names
 from halcyon_cli.kube import fields
 from halcyon_cli.kube.free_capacity import FreeCapacity
 from halcyon_cli.kube.inventory import Inventory
@@ -58,6 +59,7 @@ class ConditionIndex:
     """Index of a model's spec, status and conditions, and of the stages of its pods."""
 
     name: str
+    namespace: str
     spec: Json
     status: Json
     conditions: Mapping[str, Json]
@@ -77,6 +79,7 @@ class ConditionIndex:
         meta, spec, status = (fields.mapping(inventory.model.get(part)) for part in ("metadata", "spec", "status"))
         return cls(
             name=str(meta.get("name")),
+            namespace=str(meta.get("namespace")),
             spec=spec,
             status=status,
             conditions={str(c.get("type")): c for c in fields.mappings(status.get("conditions"))},
@@ -98,7 +101,23 @@ def pod_name(pod: Json) -> str:
     return str(fields.mapping(pod.get("metadata")).get("name"))
 
 
-def age_s(pod: Json, now: datetime) -> float:
-    """Return the time since the creation of a pod in seconds; 0 if it is unknown."""
-    created = fields.time(fields.mapping(pod.get("metadata")).get("creationTimestamp"))
-    return 0.0 if created is None else (now - created).total_seconds()
+def stage_s(pod: Json, now: datetime) -> float:
+    """Return the seconds since the beginning of the stage of a starting pod; 0 if they are unknown.
+
+    A pod may have waited for a node for hours before, which is no part of its start.
+    """
+    status = fields.mapping(pod.get("status"))
+    begins = [fields.mapping(pod.get("metadata")).get("creationTimestamp")]
+    begins += [
+        condition.get("lastTransitionTime")
+        for condition in fields.mappings(status.get("conditions"))
+        if (condition.get("type"), condition.get("status")) == ("PodScheduled", "True")
+    ]
+    for part, name in (("initContainerStatuses", names.FETCHER), ("containerStatuses", names.TRITON)):
+        for container in fields.mappings(status.get(part)):
+            if container.get("name") == name:
+                state = fields.mapping(container.get("state"))
+                begins += [fields.mapping(state.get("running")).get("startedAt")]
+                begins += [fields.mapping(state.get("terminated")).get("finishedAt")]
+    known = [at for at in map(fields.time, begins) if at is not None]
+    return (now - max(known)).total_seconds() if known else 0.0

@@ -98,7 +98,7 @@ def balancer_not_ready(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
             80,
             "no balancer is ready, so requests fail",
             (message,),
-            f"kubectl describe pods -l serving.halcyon.dev/model-deployment={index.name},app.kubernetes.io/component=balancer",
+            f"kubectl describe pods -n {index.namespace} -l serving.halcyon.dev/model-deployment={index.name},app.kubernetes.io/component=balancer",
         )
 
 
@@ -152,7 +152,7 @@ def signals_missing(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
             64,
             "the HPA is inactive",
             (message,),
-            f"kubectl describe hpa {index.name}; kubectl get apiservice v1beta1.external.metrics.k8s.io",
+            f"kubectl describe hpa {index.name} -n {index.namespace}; kubectl get apiservice v1beta1.external.metrics.k8s.io",
         )
 
 
@@ -187,7 +187,7 @@ def paused(facts: Facts, index: ConditionIndex) -> Iterator[Cause]:
             55,
             f"scaling is {'paused' if mode == 'Paused' else 'in mode Recommend'}",
             evidence,
-            f"halcyon resume {index.name}",
+            f"halcyon resume {index.name} -n {index.namespace}",
         )
 
 

@@ -9,13 +9,22 @@ import re
 from collections.abc import Iterator
 
 from halcyon.api.conditions import Reason
-from halcyon_cli.diagnose.facts import MAX_NAMED_PODS, Cause, ConditionIndex, Facts, Json, age_s, pod_evidence, pod_name
+from halcyon_cli.diagnose.facts import (
+    MAX_NAMED_PODS,
+    Cause,
+    ConditionIndex,
+    Facts,
+    Json,
+    pod_evidence,
+    pod_name,
+    stage_s,
+)
 from halcyon_cli.kube import fields
 from halcyon_cli.kube.free_capacity import insufficient_resources
 from halcyon_cli.kube.pod_stage import Stage
 
 SLOW_START_S = 300.0
-"""Duration of a pod's start, in seconds, above which the start is reported as slow."""
+"""Duration of a stage of a pod's start, in seconds, above which the start is reported as slow."""
 _SCHEDULER_MESSAGES = (
     (re.compile(r"nvidia\.com/(gpu|mig)\S*|Insufficient [\w.-]+/\S+", re.IGNORECASE), "no node has a free GPU", "free GPUs, add a GPU node, or lower the request (spec.runtime.gpu.count, spec.scaling.maxReplicas)"),
     (re.compile(r"allocate all claims", re.IGNORECASE), "no node has free devices for the pod's ResourceClaim", "free devices, add a node, or lower the request: kubectl get resourceslices shows the devices, kubectl get resourceclaims -A who holds them"),
@@ -126,7 +135,7 @@ def pods_not_ready(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
 
 
 def slow_start(facts: Facts, index: ConditionIndex) -> Iterator[Cause]:
-    """Detect pods that take a long time to start."""
+    """Detect pods that take long in one stage of their start."""
     for state, summary, next_step in (
         ("pulling", "images or volumes take long", "run kubectl describe pod: its events show whether an image is pulled or a volume mounted; use a smaller image, or one that is on the nodes already"),
         ("fetching", "the model takes long to fetch", "read the log of the init container fetch; use a volume nearer to the nodes"),
@@ -135,11 +144,12 @@ def slow_start(facts: Facts, index: ConditionIndex) -> Iterator[Cause]:
         pods = [
             (pod, pod_stage)
             for pod, pod_stage in index.stages
-            if pod_stage.state == state and age_s(pod, facts.now) > SLOW_START_S
+            if pod_stage.state == state and stage_s(pod, facts.now) > SLOW_START_S
         ]
         if pods:
             evidence = tuple(
-                f"pod {pod_name(pod)} was created {age_s(pod, facts.now):.0f} s ago" for pod, _ in pods[:MAX_NAMED_PODS]
+                f"pod {pod_name(pod)} has been {state} for {stage_s(pod, facts.now):.0f} s"
+                for pod, _ in pods[:MAX_NAMED_PODS]
             )
             yield Cause(60, summary, evidence, next_step)
 

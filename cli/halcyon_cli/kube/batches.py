@@ -42,11 +42,20 @@ def unended(batches: Sequence[Json]) -> list[tuple[str, str]]:
 
 
 def state(batch: Json) -> tuple[str, str]:
-    """Return the reason of the condition Complete, and the message of the first condition."""
+    """Return Failed, or else the reason of the condition Complete, with the message of the first condition."""
     conditions = fields.mappings(fields.mapping(batch.get("status")).get("conditions"))
     complete = next((condition for condition in conditions if condition.get("type") == "Complete"), {})
-    message = fields.text(conditions[0].get("message")) if conditions else None
-    return fields.text(complete.get("reason")) or "Pending", message or ""
+    message = (fields.text(conditions[0].get("message")) if conditions else None) or ""
+    # The spec of a batch that has failed may be invalid, which is then the reason of both conditions.
+    return ("Failed" if failure(batch) else fields.text(complete.get("reason")) or "Pending"), message
+
+
+def failure(batch: Json) -> str:
+    """Return the reason why a batch has failed; empty if it hasn't."""
+    for condition in fields.mappings(fields.mapping(batch.get("status")).get("conditions")):
+        if (condition.get("type"), condition.get("status")) == ("Failed", "True"):
+            return fields.text(condition.get("reason")) or "Failed"
+    return ""
 
 
 def _sentence(batch: Json, reason: str, message: str) -> str:

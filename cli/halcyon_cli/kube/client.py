@@ -6,6 +6,7 @@ Objects are plain dicts, so unknown fields are kept. Out of scope: credentials a
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -83,14 +84,9 @@ class Cluster:
         try:
             access = config.read(files, target.context) if exists else config.in_cluster()
         except KubeconfigError as error:
-            if isinstance(error, UnknownContextError) and target.context and error.names:
-                raise ClusterError(
-                    f"no cluster: kubeconfig {kubeconfig} has {error}; it has {', '.join(error.names)}, for example "
-                    f"--context {error.names[0]}"
-                ) from None
-            raise ClusterError(
-                f"no cluster: kubeconfig {kubeconfig} is invalid: {error}; kubectl config view shows its contents"
-            ) from None
+            contexts = error.names if isinstance(error, UnknownContextError) and target.context else ()
+            file = kubeconfig if exists else None
+            raise ClusterError(client_messages.no_access_settings(file, error, contexts)) from None
         self.target = target
         self.namespace = _namespace(target.namespace or access.namespace)
         self.host = access.server
@@ -145,20 +141,21 @@ class Cluster:
         """
         return self.patch(name, {"metadata": {"annotations": dict(annotations)}})
 
-    def set_switch(self, name: str, data: Mapping[str, str]) -> Object:
-        """Set keys of a ConfigMap in the client's namespace. The ConfigMap is created if it doesn't exist.
+    def set_switch(self, name: str, key: str, value: str | None, metadata: Object) -> Object:
+        """Set a key of a ConfigMap in the client's namespace, or remove it if the value is None.
+
+        The ConfigMap also gets the labels and annotations in `metadata`. It is created if it doesn't exist.
 
         Raises:
             ClusterError: the user may not change the ConfigMap, or the API server is unreachable.
         """
-        path = kinds.CONFIG_MAP.path(self.namespace, name)
-        patched = self._json("PATCH", path, body={"data": dict(data)})
-        if patched is not None:
-            return patched
-        config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": dict(data)}
-        status, content, reason = self._send(
-            "POST", kinds.CONFIG_MAP.path(self.namespace), None, config_map, content=_PLAIN
-        )
+        body = {"metadata": dict(metadata), "data": {key: value}}
+        patched = self._json("PATCH", kinds.CONFIG_MAP.path(self.namespace, name), body=body)
+        config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, **metadata}}
+        if patched is not None or value is None:
+            return patched or config_map
+        path = kinds.CONFIG_MAP.path(self.namespace)
+        status, content, reason = self._send("POST", path, None, config_map | {"data": {key: value}}, content=_PLAIN)
         if status >= 400:
             permission = f"get, create and patch on configmaps in namespace {self.namespace}"
             raise ClusterError(self._error_message(status, content, reason, permission))
@@ -364,10 +361,12 @@ class Cluster:
     # Error messages.
 
     def _unknown_model_message(self, name: str) -> str:
-        models = self.items(kinds.MODEL_DEPLOYMENT)
-        if models is None:
-            return client_messages.no_crd(self.host)
-        names = [str(item["metadata"]["name"]) for item in models]
+        names: list[str] | None = None
+        with contextlib.suppress(ClusterError):  # a role may allow to get a model, and not to list all
+            models = self.items(kinds.MODEL_DEPLOYMENT)
+            if models is None:
+                return client_messages.no_crd(self.host)
+            names = [str(item["metadata"]["name"]) for item in models]
         return client_messages.no_model(name, names, namespace=self.namespace, command=self.target.command)
 
     def _error_message(self, status: int, content: bytes, reason: str, permission: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
 
 from halcyon.api.types import KIND
@@ -34,6 +34,23 @@ _CONNECTION = re.compile(r"^HTTPS?Connection(Pool)?\([^)]*\): ")
 """Pattern of the prefix of urllib3's error messages, which is not shown to users."""
 
 
+def no_access_settings(file: str | None, error: object, contexts: Sequence[str]) -> str:
+    """Return the message for a kubeconfig that can't be used.
+
+    Args:
+        file: path of the kubeconfig; None if the pod's service account was to be used.
+        error: the reason.
+        contexts: names of all contexts, if the named one doesn't exist.
+    """
+    if file is None:
+        return (
+            f"no cluster: {error}; mount one into the pod, or name a kubeconfig, for example --kubeconfig cluster.yaml"
+        )
+    if contexts:
+        return f"no cluster: kubeconfig {file} has {error}; it has {', '.join(contexts)}, for example --context {contexts[0]}"
+    return f"no cluster: kubeconfig {file} is invalid: {error}; kubectl config view shows its contents"
+
+
 def no_crd(host: str) -> str:
     """Return the message for a cluster in which Halcyon isn't installed."""
     return (
@@ -42,9 +59,26 @@ def no_crd(host: str) -> str:
     )
 
 
-def no_model(name: str, existing: Iterable[str], *, namespace: str, command: str) -> str:
-    """Return the message for an unknown model, with the most similar existing names."""
+def no_kind(host: str, kind: str) -> str:
+    """Return the message for a cluster whose Halcyon is older than a kind."""
+    return f"the cluster at {host} has no CRD {kind}; upgrade Halcyon: docs/guides/upgrade.md"
+
+
+def no_models(*, namespace: str | None, selector: str) -> str:
+    """Return the message for an empty list of models; `namespace` is None if the list is of the whole cluster."""
+    scope = "the cluster" if namespace is None else f"namespace {namespace}"
+    scope += f" with the labels {selector}" if selector else ""
+    return f"no {KIND}s in {scope}; create one with kubectl apply -f, for example manifests/examples/digits.yaml"
+
+
+def no_model(name: str, existing: Iterable[str] | None, *, namespace: str, command: str) -> str:
+    """Return the message for an unknown model, with the most similar names of existing ones.
+
+    `existing` is None if the user may not list them.
+    """
     problem = f"no {KIND} {name} in namespace {namespace}"
+    if existing is None:
+        return f"{problem}, and you may not list the others; check the name and the namespace, which -n chooses"
     names = sorted(existing, key=lambda other: (-SequenceMatcher(None, name, other).ratio(), other))
     if not names:
         return f"{problem}, nor any other; list all namespaces with kubectl get mdep -A, and choose one with -n"

@@ -7,6 +7,7 @@ from typing import Literal
 
 from halcyon.kube.kinds import Kind
 from halcyon_cli.errors import ClusterError
+from halcyon_cli.kube import client_messages
 from halcyon_cli.kube.client import Cluster, Object
 
 _PLAIN = "application/json"
@@ -19,13 +20,16 @@ class ObjectWriter(Cluster):
         """Create or replace an object in the client's namespace, and return it; None if another writer was first.
 
         Raises:
-            ClusterError: the user may not write the object, or the API server rejects it or is unreachable.
+            ClusterError: the user may not write the object, the cluster has no such kind, or the API server rejects the
+                object or is unreachable.
         """
         name = str(body["metadata"]["name"]) if verb == "update" else ""
         method = "PUT" if verb == "update" else "POST"
         status, content, reason = self._send(method, kind.path(self.namespace, name), None, body, content=_PLAIN)
         if status == 409:
             return None
+        if status == 404 and verb == "create" and b"namespaces " not in content:
+            raise ClusterError(client_messages.no_kind(self.host, kind.kind))
         if status >= 400:
             permission = f"{verb} on {kind.plural} in namespace {self.namespace}"
             raise ClusterError(self._error_message(status, content, reason, permission))

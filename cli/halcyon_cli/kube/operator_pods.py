@@ -7,8 +7,11 @@ from typing import Any
 
 from halcyon.kube.kinds import Kind
 from halcyon_cli.errors import ClusterError
+from halcyon_cli.kube import fields
 from halcyon_cli.kube.client import Cluster
 
+_HELM_LABEL = "app.kubernetes.io/managed-by"
+_HELM_ANNOTATIONS = ("meta.helm.sh/release-name", "meta.helm.sh/release-namespace")
 SELECTOR = "app.kubernetes.io/name=halcyon,app.kubernetes.io/component=operator"
 
 
@@ -45,3 +48,12 @@ def only_operator(cluster: Cluster, kind: Kind) -> Mapping[str, Any]:
             f"there are operators in {', '.join(namespaces)}; choose one, for example -n {namespaces[0]}"
         )
     return candidates[0]
+
+
+def release_metadata(obj: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metadata of an object by which Helm owns it; empty if it isn't an object of a release."""
+    meta = fields.mapping(obj.get("metadata"))
+    labels, annotations = fields.mapping(meta.get("labels")), fields.mapping(meta.get("annotations"))
+    if labels.get(_HELM_LABEL) != "Helm" or not all(name in annotations for name in _HELM_ANNOTATIONS):
+        return {}
+    return {"labels": {_HELM_LABEL: "Helm"}, "annotations": {name: annotations[name] for name in _HELM_ANNOTATIONS}}

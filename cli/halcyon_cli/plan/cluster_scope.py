@@ -31,6 +31,7 @@ Object = Mapping[str, Any]
 T = TypeVar("T")
 UNKNOWN_UID = "00000000-0000-0000-0000-000000000000"
 _OPERATOR_SELECTOR = "app.kubernetes.io/name=halcyon"
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _API_SERVICE = "v1beta1.external.metrics.k8s.io"
 _IMAGES = {"operator-image": "operator", "balancer-image": "balancer", "server-image": "tritonserver"}
 
@@ -121,16 +122,39 @@ def _dry_run_resource(cluster: Cluster, name: str, document: Object, live: Objec
         body = {**document, "metadata": {**document["metadata"], "namespace": cluster.namespace}}
         stored = cluster.dry_run("POST", kinds.MODEL_DEPLOYMENT, "", body)
     else:
-        spec = dict(document["spec"])
-        if "replicas" not in spec and "replicas" in live["spec"]:
-            spec["replicas"] = live["spec"]["replicas"]  # scaling writes this field, and an apply keeps it
-        body = {**live, "spec": spec}
+        body = {**live, "spec": spec_after_apply(live, document["spec"])}
         stored = cluster.dry_run("PUT", kinds.MODEL_DEPLOYMENT, name, body)
     if stored is not None:
         return stored
     notes.append("you may not write ModelDeployments, so the API server did not check this one")
     meta = {"namespace": cluster.namespace, "name": name, "uid": UNKNOWN_UID, "generation": 1}
     return {**body, "metadata": meta | dict(fields.mapping(body.get("metadata")))}
+
+
+def spec_after_apply(live: Object, spec: Object) -> dict[str, Any]:
+    """Return the spec of a model in the cluster after `kubectl apply` of a file with the given spec. Pure."""
+    return _applied(live["spec"], spec, _last_applied(live))
+
+
+def _last_applied(live: Object) -> Object:
+    """Return the spec that `kubectl apply` wrote last. Of a model without it, all fields count but the replicas."""
+    annotations = fields.mapping(fields.mapping(live.get("metadata")).get("annotations"))
+    try:
+        return fields.mapping(json.loads(annotations[LAST_APPLIED])["spec"])
+    except (KeyError, TypeError, ValueError):
+        return {name: value for name, value in live["spec"].items() if name != "replicas"}  # scaling writes this field
+
+
+def _applied(live: Object, document: Object, last: Object) -> dict[str, Any]:
+    """Return the fields after `kubectl apply`: those that others have set stay, such as the mode that a pause sets."""
+    kept = {name: value for name, value in live.items() if name in document or name not in last}
+    changed = {
+        name: _applied(*(fields.mapping(part.get(name)) for part in (live, document, last)))
+        if isinstance(value, Mapping)
+        else value
+        for name, value in document.items()
+    }
+    return kept | changed
 
 
 def _children(

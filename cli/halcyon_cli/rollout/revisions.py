@@ -72,9 +72,15 @@ def _image(template: Json) -> str:
     return next((str(container.get("image")) for container in containers if container.get("name") == "triton"), "")
 
 
-def previous(revisions: Sequence[PastRevision]) -> PastRevision | None:
-    """Return the revision that a rollback restores: of those before the newest one, the most recently served."""
-    earlier = [past for past in revisions[1:] if past.served]
+def previous(name: str, spec: Json, revisions: Sequence[PastRevision]) -> PastRevision | None:
+    """Return the revision that a roll-back restores: of those before the spec's own, the one that was served last.
+
+    A spec that was rejected, or that the operator hasn't processed yet, has no revision. So the newest one is before it.
+    `name` is the name of the model, and `spec` its present spec.
+    """
+    newest = revisions[0].spec if revisions else None
+    is_unrecorded = newest is not None and bool(restoring_patch(name, spec, newest))
+    earlier = [past for past in (revisions if is_unrecorded else revisions[1:]) if past.served]
     return max(earlier, key=lambda past: past.served, default=None)
 
 

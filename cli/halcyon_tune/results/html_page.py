@@ -15,14 +15,17 @@ from halcyon_tune.results.tune_result import FrontPoint, TuneResult
 _MS = 1000.0
 
 
-def html_page(result: TuneResult, namespace: str, *, created_at: str, library: str, library_style: str) -> str:
+def html_page(
+    result: TuneResult, namespace: str, *, created_at: str, library: str, library_style: str, cluster: str = ""
+) -> str:
     """Return the HTML page with the result of a tuning run.
 
-    `created_at` is the time of the result. `library` is the source of uPlot, which may be empty.
+    `created_at` is the time of the result. `library` is the source of uPlot, which may be empty. `cluster` has the
+    options of kubectl that choose the cluster.
     """
     sections = [
         element("section", _answer(result), aria_label="Answer", class_="lead"),
-        _change(result, namespace),
+        _change(result, namespace, cluster),
         _front(result),
         _steps(result),
         _left_out(result),
@@ -52,12 +55,11 @@ def _answer(result: TuneResult) -> Html:
     return joined(parts)
 
 
-def _change(result: TuneResult, namespace: str) -> Html:
+def _change(result: TuneResult, namespace: str, cluster: str) -> Html:
     if not result.change:
         return Html("")
-    return section(
-        "Change", element("p", element("code", command(result.name, namespace, result.change))), anchor="change"
-    )
+    line = command(result.name, namespace, result.change, cluster)
+    return section("Change", element("p", element("code", line)), anchor="change")
 
 
 def _front(result: TuneResult) -> Html:

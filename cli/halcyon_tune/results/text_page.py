@@ -21,8 +21,8 @@ _ENDS = {
 }
 
 
-def page(result: TuneResult, namespace: str) -> str:
-    """Return the result of a tuning run as text."""
+def page(result: TuneResult, namespace: str, *, cluster: str = "") -> str:
+    """Return the result of a tuning run as text. `cluster` has the options of kubectl that choose the cluster."""
     lines = [f"{result.name}: least {result.minimise} within {significant(1000 * result.objective_s, 4)} ms", ""]
     for step in result.steps:
         lines.append(f"{step.number}  {step.title}")
@@ -38,7 +38,7 @@ def page(result: TuneResult, namespace: str) -> str:
         lines += ["", "left as they are:", *(f"  {entry.field}: {entry.why}" for entry in result.space.left_out)]
     lines += ["", *(f"note: {note}" for note in result.notes)] if result.notes else []
     if result.change:
-        lines += ["", command(result.name, namespace, result.change)]
+        lines += ["", command(result.name, namespace, result.change, cluster)]
     return "\n".join(lines)  # fmt: skip
 
 

@@ -94,9 +94,8 @@ class BatchController:
                 self.queue.add(batch_key)
 
     def running(self, model: Key) -> tuple[RunningBatch, ...]:
-        """Return the BatchInferences of a model that are not paused, complete or failed."""
-        candidates = (remaining(batch) for batch in self.batches.find(model.namespace, model.name))
-        return tuple(batch for batch in candidates if batch is not None)
+        """Return the BatchInferences of a model that are neither paused nor complete nor failed."""
+        return tuple(filter(None, map(remaining, self.batches.find(model.namespace, model.name))))
 
     async def run(self) -> None:
         """Wait until the API server serves the kind BatchInference, then reconcile until cancelled."""
@@ -208,15 +207,16 @@ class BatchController:
         exit_code = held.get("exitCode")
         # A batch stays complete if its Job or its pod is deleted.
         if "Complete" in ends | final_conditions(batch) or exit_code == 0:
-            if exit_code == 0:  # this deletes the pod, which never ends by itself
-                await self._suspend(present, is_suspended=True)
+            # This deletes a pod that never ends by itself.
+            await self._suspend(present if exit_code == 0 else None, is_suspended=True)
             return Observed(is_done=True, progress=runner_pod.last_progress(self._pod(key)))
         has_failed = "Failed" in ends or exit_code == FAILED
+        if has_failed and spec.suspend:  # without the Job, the batch can be resumed, also once its model is back
+            return await self._replace(key, present)
         if isinstance(model, Obstacle):
-            if has_failed:
-                return self._failed(key)
-            await self._suspend(present, is_suspended=spec.suspend or model.reason in WITHOUT_RUNNER)
-            return Observed(model, progress=self._progress.get(key))
+            if not has_failed:
+                await self._suspend(present, is_suspended=spec.suspend or model.reason in WITHOUT_RUNNER)
+            return self._failed(key) if has_failed else Observed(model, progress=self._progress.get(key))
         if not self.site.image:
             text = "no runner image is configured (operator option --bench-image); set the chart value images.bench.registry"
             return Observed(Obstacle(BatchReason.RUNNER_UNKNOWN, text))
@@ -226,14 +226,17 @@ class BatchController:
         digests = [job["metadata"].get("annotations", {}).get(SPEC_ANNOTATION) for job in (present, desired)]
         # Containers of others that end by themselves have done so after `POD_TIMEOUT_S`.
         is_stuck = bool(held) and self.clock.wall() - (epoch_seconds(held.get("finishedAt")) or 0.0) >= POD_TIMEOUT_S
-        if digests[0] != digests[1] or (spec.suspend if has_failed else is_stuck):
-            # The pod template of a Job can't be changed. A new Job continues after the parts that are already written.
-            await self.client.delete(JOB, key.namespace, job_name(key.name), seen=present)
-            return Observed(pending="the runner's pod is being replaced", progress=self._progress.get(key))
+        if digests[0] != digests[1] or (is_stuck and not has_failed):
+            return await self._replace(key, present)
         if has_failed:
             return self._failed(key)
         await self._suspend(present, is_suspended=spec.suspend)
         return await self._observe_pod(key, session)
+
+    async def _replace(self, key: Key, job: Object | None) -> Observed:
+        """Delete a Job, whose pod template can't be changed. A new one continues after the parts that are already written."""
+        await self.client.delete(JOB, key.namespace, job_name(key.name), seen=job)
+        return Observed(pending="the runner's pod is being replaced", progress=self._progress.get(key))
 
     async def _create(self, key: Key, batch: Object, spec: BatchInferenceSpec, job: Object) -> Observed:
         """Create the runner's NetworkPolicy, if the site uses them, and the Job; return the state of the Job.

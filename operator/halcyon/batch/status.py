@@ -24,6 +24,7 @@ from halcyon.api.timestamps import epoch_seconds, rfc3339
 from halcyon.batch.job import ServedModel
 from halcyon.kube.event_recorder import NewEvent
 from halcyon.kube.kinds import Object
+from halcyon.scaling.lazy_text import rounded
 
 _MESSAGE_LIMIT = 1024
 _ETA_STEP = 0.05
@@ -111,18 +112,15 @@ def make(
         status["rows"] = rows
         status["progress"] = f"{rows['done'] + rows['failed']}/{rows['total']}"
     end: float | None = None
-    is_running = progress is not None and conditions[0][2] == BatchReason.RUNNING
-    if progress is not None and is_running and progress.rows_per_s is not None:
-        status["rate"] = _rounded(progress.rows_per_s)
+    if progress is not None and progress.rows_per_s is not None and conditions[0][2] == BatchReason.RUNNING:
+        status["rate"] = rounded(progress.rows_per_s)
         if progress.left_s is not None:
             end = _steady(before.get("eta"), now + progress.left_s, now)
             status["eta"] = rfc3339(end)
     if spec is not None and spec.deadline is not None and not is_complete:
         conditions += _on_time(spec.deadline, end, progress, now)
-    if progress is not None and progress.rows_per_request:
-        status["rowsPerRequest"] = progress.rows_per_request
-    elif is_complete and before.get("rowsPerRequest"):
-        status["rowsPerRequest"] = before["rowsPerRequest"]
+    if size := (progress and progress.rows_per_request) or (is_complete and before.get("rowsPerRequest")):
+        status["rowsPerRequest"] = size
     if is_complete:
         status["completionTime"] = before.get("completionTime") or stamp
     status["conditions"] = [
@@ -236,12 +234,7 @@ def _on_time(deadline: str, end: float | None, progress: BatchProgress | None, n
     factor, rate = (end - now) / (until - now), progress.rows_per_s or 0.0
     remaining = (progress.total or 0) - progress.done - progress.failed
     text = (
-        f"at {_rounded(rate)} rows/s, the batch ends at {rfc3339(end)}, after spec.deadline ({deadline}). The remaining "
-        f"{remaining} rows need {_rounded(rate * factor)} rows/s. Raise spec.maxReplicas, or set a later deadline"
+        f"at {rounded(rate)} rows/s, the batch ends at {rfc3339(end)}, after spec.deadline ({deadline}). The remaining "
+        f"{remaining} rows need {rounded(rate * factor)} rows/s. Raise spec.maxReplicas, or set a later deadline"
     )
     return [(Type.ON_TIME, "False", BatchReason.DEADLINE_TOO_CLOSE, text)]
-
-
-def _rounded(rate: float) -> str:
-    """Return a rate with three significant digits, or without fractions from 1000 on, where `g` would add an exponent."""
-    return f"{rate:.3g}" if rate < 999.5 else f"{rate:.0f}"

@@ -134,9 +134,12 @@ def row(model: Object) -> TableRow:
 
 def replicas_in_force(model: Object) -> int:
     """Return spec.replicas, within the limits of spec.scaling. The limits of a rejected spec don't apply."""
-    spec, conditions = model.get("spec") or {}, (model.get("status") or {}).get("conditions") or ()
+    spec, status = model.get("spec") or {}, model.get("status") or {}
+    states = {(c["type"], c["status"]) for c in status.get("conditions") or ()}
     count, scaling = int(spec.get("replicas", 1)), spec.get("scaling") or {}
-    if not scaling or any((c["type"], c["status"]) == ("Accepted", "False") for c in conditions):
+    if not scaling and ("AutoscalerConflict", "True") in states:  # the pods are the decision of an external HPA
+        return int(status.get("replicas", count))
+    if not scaling or ("Accepted", "False") in states:
         return count
     # A lower maximum of a schedule wins over minReplicas (`defaults.least_replicas`).
     schedules = (scaling.get("schedules") or ()) if scaling.get("policy") != "Rules" else ()

@@ -18,6 +18,11 @@ def plain(value: float, digits: int = 4) -> str:
     return f"{Decimal(text):f}" if "e" in text else text
 
 
+def rounded(value: float) -> str:
+    """Return a number with three significant digits and no exponent, or without a fraction from 1000 on."""
+    return plain(value, 3) if value < 999.5 else f"{value:.0f}"
+
+
 @immutable(frozen=True, slots=True)
 class LazyText:
     """Sentence that is stored as a format string with values, and formatted when `str` is called on it."""

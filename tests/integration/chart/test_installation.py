@@ -15,6 +15,7 @@ from e2e import keda
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.kubectl import Kubectl
 from halcyon.kube import kinds
+from halcyon.main import main
 from tests.integration.charts import (
     API_SERVICE,
     CHART,
@@ -111,6 +112,26 @@ def test_another_owners_metrics_api_is_kept_and_the_notes_say_so(cluster: Cluste
         assert body(cluster, API_SERVICE_PATH)["metadata"]["uid"] == before
     finally:
         cluster.api.call("DELETE", API_SERVICE_PATH)
+
+
+def test_the_switch_of_the_site_belongs_to_the_release(cluster: Cluster, system: str, do: Any) -> None:
+    succeeded(do("install", "halcyon", str(CHART), "--take-ownership", values=LOCAL))
+    site = ["--site", "-n", system, "--kubeconfig", str(cluster.kubeconfig)]
+    path = kinds.CONFIG_MAP.path(system, "halcyon-switches")
+    older = {"metadata": {"name": "halcyon-switches"}}  # as an older halcyon created it
+    cluster.api.create(kinds.CONFIG_MAP.path(system), older)
+    assert main(["pause", *site, "--reason", "by hand"]) == 0
+    assert body(cluster, path)["data"] == {"holdScaleDown": "by hand"}
+    assert main(["resume", *site]) == 0
+    for reason in ("incident 1", "incident 2"):
+        succeeded(do("upgrade", "halcyon", str(CHART), values=laid_over(LOCAL, {"holdScaleDown": reason})))
+        assert body(cluster, path)["data"] == {"holdScaleDown": reason}
+        assert main(["resume", *site]) == 0
+        assert "holdScaleDown" not in (body(cluster, path).get("data") or {})
+    succeeded(do("upgrade", "halcyon", str(CHART), values=LOCAL))
+    assert cluster.api.call("GET", path).status == 404
+    assert main(["resume", *site]) == 0
+    assert cluster.api.call("GET", path).status == 404
 
 
 def test_upgrades_and_uninstalls_leave_what_is_not_the_charts(cluster: Cluster, system: str, do: Any) -> None:

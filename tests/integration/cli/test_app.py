@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from halcyon.api.spec.parse import parse
-from halcyon.api.user_annotations import PAUSED_FROM
+from halcyon.api.user_annotations import PAUSED_FROM, REASON
 from halcyon.control.rollout.rollout_record import RolloutRecord, RolloutResult
 from halcyon.main import main
 from halcyon.render import revision
@@ -21,10 +21,15 @@ from halcyon.render.site import Subject
 from halcyon_cli.commands.completion import kubectl
 from halcyon_cli.commands.installation import dashboard
 from halcyon_cli.commands.logs import MAX_FOLLOWED
+from halcyon_cli.commands.rollouts import status as rollout_status
 from halcyon_cli.kube.client import Cluster, Target
+from halcyon_cli.kube.object_writer import ObjectWriter
 from tests.integration.cli.test_explain_command import MODELS, Desk
 from tests.unit.cli.stand_in_api import failure, serving
 from tests.unit.render.rendered import SITE
+
+RELEASE = {"meta.helm.sh/release-name": "halcyon", "meta.helm.sh/release-namespace": "two"}
+BEFORE = "serving.halcyon.dev/mode-before-pause"
 
 
 def test_kubectl_completes_commands_options_and_names_of_models(
@@ -74,10 +79,11 @@ def test_a_change_prints_a_message_or_the_changed_object(
                 "observedGeneration": model["metadata"]["generation"],
                 "scaling": {**model["status"]["scaling"], "mode": "Paused"},
             }
-        arguments = [*command, "--kubeconfig", str(desk.kubeconfig), "--no-color"]
+        config = ["--kubeconfig", str(desk.kubeconfig)]
+        arguments = [*command, *config, "--no-color"]
 
         assert main(arguments) == 0
-        assert capsys.readouterr().out == f"modeldeployment.serving.halcyon.dev/m {text}\n"
+        assert capsys.readouterr().out == f"modeldeployment.serving.halcyon.dev/m {text} {' '.join(config)}\n"
         assert main([*arguments, "-o", "name"]) == 0
         assert capsys.readouterr().out == "modeldeployment.serving.halcyon.dev/m\n"
         assert main([*arguments, "-o", "json"]) == 0
@@ -87,6 +93,18 @@ def test_a_change_prints_a_message_or_the_changed_object(
         assert (changed["kind"], changed["metadata"]["name"]) == ("ModelDeployment", "m")
         methods = [method for method, path in api.requests if "controllerrevisions" not in path]
         assert methods == (["GET", "PATCH", "GET"] if pauses else ["GET", "PATCH"]) * 4
+
+
+def test_the_next_command_is_for_the_same_cluster_and_namespace(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving() as api:
+        desk = Desk(tmp_path, capsys, api)
+        desk.holds("m", namespace="vision")
+        api.answers[f"{MODELS.format('vision')}/m"][1]["status"]["revision"] = {"target": "m-1"}
+        config = ["-n", "vision", "--context", "x", "--kubeconfig", str(desk.kubeconfig)]
+        assert main(["restart", "m", *config]) == 0
+        assert capsys.readouterr().out.splitlines()[1] == f"  next: halcyon status m -w {' '.join(config)}"
 
 
 @pytest.mark.parametrize(
@@ -214,6 +232,33 @@ def test_the_revisions_of_a_model_are_listed_and_restored(tmp_path: Path, capsys
         assert "m has no revision 9; it has 3, 2, 1" in command("undo", "m", "--to-revision", "9")[2]
 
 
+def test_a_spec_without_a_revision_is_rolled_back_to_the_newest_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rejected spec has no revision, and revision 3 is served all the time."""
+    with serving() as api:
+        desk = Desk(tmp_path, capsys, api)
+        desk.holds("m")
+        api.answers[REVISIONS] = (200, {"items": revisions(desk)})
+        model = api.answers[f"{MODELS.format('team')}/m"][1]
+        model["spec"]["model"] = {"source": {"uri": "s3://models/m/typo"}}
+        model["metadata"]["resourceVersion"] = "7"
+        config = ["--kubeconfig", str(desk.kubeconfig)]
+        assert main(["undo", "m", "--dry-run", *config]) == 0
+        assert yaml.safe_load(capsys.readouterr().out)["spec"]["model"]["source"]["uri"] == "s3://models/m/3"
+
+        def changed_by_another(*_: object) -> None:
+            monkeypatch.undo()
+            model["spec"]["model"] = {"source": {"uri": "s3://models/m/3"}, "warmup": []}
+            model["metadata"]["resourceVersion"] = "8"
+
+        monkeypatch.setattr(ObjectWriter, "change_version", changed_by_another)
+        assert main(["undo", "m", "--to-revision", "1", *config]) == 0
+        assert "rolled back to revision 1" in capsys.readouterr().out
+        patch = json.loads(api.bodies[-1])
+        assert patch["metadata"] == {"resourceVersion": "8"}
+
+
 @pytest.mark.parametrize(
     ("changes", "status", "text"),
     [
@@ -244,7 +289,26 @@ def test_the_exit_status_says_whether_the_spec_is_served(
         assert main([*arguments, "--watch", "--for", "1ms"]) == status
         captured = capsys.readouterr()
         assert text in captured.out
-        assert ("not served within 0 s" in captured.err) == (status == 1 and text.startswith("waiting"))
+        assert ("not served within 0.001 s" in captured.err) == (status == 1 and text.startswith("waiting"))
+
+
+def test_a_model_that_is_deleted_while_watched_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving() as api:
+        desk = Desk(tmp_path, capsys, api)
+        desk.holds("m", "other")
+        path = f"{MODELS.format('team')}/m"
+        api.answers[path][1]["status"] = {}
+
+        def deleted(_: float) -> None:
+            api.answers[path] = failure(404, "not found")
+
+        monkeypatch.setattr(rollout_status.follow, "__kwdefaults__", {"clock": lambda: 0.0, "pause": deleted})
+        assert main(["status", "m", "-w", "--kubeconfig", str(desk.kubeconfig)]) == 2
+        assert capsys.readouterr().err == (
+            "halcyon status: ModelDeployment m was deleted while its rollout was in progress\n"
+        )
 
 
 def test_all_models_are_paused_and_get_their_modes_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -268,6 +332,57 @@ def test_all_models_are_paused_and_get_their_modes_back(tmp_path: Path, capsys: 
         assert capsys.readouterr().out.splitlines() == ["modeldeployment.serving.halcyon.dev/a"]
         assert main(["resume", *config]) == 2
         assert "give a name or --all; for example halcyon resume resnet50" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "mode", "annotations", "expected"),
+    [
+        ("pause m", "Recommend", {}, {REASON: None, PAUSED_FROM: None, BEFORE: "Recommend"}),
+        ("pause m", "Active", {}, {REASON: None, PAUSED_FROM: None, BEFORE: None}),
+        ("pause m", "Paused", {PAUSED_FROM: "Recommend"}, {REASON: None, PAUSED_FROM: None, BEFORE: "Recommend"}),
+        ("scale m 4 --pause", "Recommend", {}, {REASON: None, PAUSED_FROM: None, BEFORE: "Recommend"}),
+        ("scale m 4", "Paused", {PAUSED_FROM: "Active", REASON: "incident"}, {}),
+        ("scale m 4 --reason more", "Paused", {BEFORE: "Recommend"}, {REASON: "more"}),
+        ("scale m 4", "Recommend", {REASON: "test"}, {REASON: None, PAUSED_FROM: None, BEFORE: None}),
+    ],
+)
+def test_a_paused_model_keeps_the_mode_that_it_had_before(
+    command: str,
+    mode: str,
+    annotations: dict[str, str],
+    expected: dict[str, str | None],
+    tmp_path: Path,
+) -> None:
+    unread: Any = None
+    with serving() as api:
+        desk = Desk(tmp_path, unread, api)
+        desk.holds("m")
+        model = api.answers[f"{MODELS.format('team')}/m"][1]
+        model["spec"]["scaling"]["mode"] = mode
+        model["status"] |= {"observedGeneration": model["metadata"]["generation"], "scaling": {"mode": "Paused"}}
+        model["metadata"]["annotations"] = annotations
+        assert main([*command.split(), "--kubeconfig", str(desk.kubeconfig)]) == 0
+        assert json.loads(api.bodies[0])["metadata"]["annotations"] == expected
+
+
+def test_a_pause_names_the_replicas_in_force(tmp_path: Path, capsys: Any) -> None:
+    with serving() as api:
+        desk = Desk(tmp_path, capsys, api)
+        desk.holds("m", situation="recommend")
+        spec = api.answers[f"{MODELS.format('team')}/m"][1]["spec"]
+        spec["replicas"], spec["scaling"]["minReplicas"] = 1, 3
+        assert main(["pause", "m", "--kubeconfig", str(desk.kubeconfig)]) == 0
+        assert "paused at 3" in capsys.readouterr().out
+
+
+def test_a_model_that_only_recommended_does_so_again_after_a_pause(tmp_path: Path, capsys: Any) -> None:
+    with serving() as api:
+        desk = Desk(tmp_path, capsys, api)
+        desk.holds("m", situation="paused")
+        api.answers[f"{MODELS.format('team')}/m"][1]["metadata"]["annotations"] = {BEFORE: "Recommend"}
+        assert main(["resume", "m", "--kubeconfig", str(desk.kubeconfig)]) == 0
+        assert "resumed (was Paused), in mode Recommend as before" in capsys.readouterr().out
+        assert json.loads(api.bodies[0])["spec"] == {"scaling": {"mode": "Recommend"}}
 
 
 def test_models_that_can_not_be_changed_are_named_beside_those_changed(
@@ -427,7 +542,7 @@ def test_the_switch_of_the_site_is_set_in_the_operators_namespace(
         config = ["--kubeconfig", str(desk.kubeconfig)]
         assert main(["pause", "--site", *config]) == 2
         assert "no operator was found" in capsys.readouterr().err
-        operators = [{"metadata": {"namespace": name, "name": "halcyon"}} for name in ("one", "two")]
+        operators: list[Any] = [{"metadata": {"namespace": name, "name": "halcyon"}} for name in ("one", "two")]
         api.answers["/apis/apps/v1/deployments"] = (200, {"items": operators})
         assert main(["pause", "--site", *config]) == 2
         assert "there are operators in one, two; choose one, for example -n one" in capsys.readouterr().err
@@ -439,7 +554,16 @@ def test_the_switch_of_the_site_is_set_in_the_operators_namespace(
         assert capsys.readouterr().out == "configmap/halcyon-switches set: no model loses a replica (incident)\n"
         assert api.requests[-2:] == [("PATCH", f"{path}/halcyon-switches"), ("POST", path)]
         api.answers[f"{path}/halcyon-switches"] = (200, stored)
+        assert json.loads(api.bodies[-1])["metadata"] == {"name": "halcyon-switches"}
+        operators[1]["metadata"] |= {"labels": {"app.kubernetes.io/managed-by": "Helm"}, "annotations": RELEASE}
+        api.answers.pop(f"{path}/halcyon-switches")
+        assert main(["pause", "--site", "-n", "two", *config]) == 0
+        assert json.loads(api.bodies[-1])["metadata"]["annotations"] == RELEASE
+        capsys.readouterr()
+        api.answers[f"{path}/halcyon-switches"] = (200, stored)
         assert main(["resume", "--site", "-n", "two", *config]) == 0
+        resumed = json.loads(api.bodies[-1])
+        assert (resumed["data"], resumed["metadata"]["annotations"]) == ({"holdScaleDown": None}, RELEASE)
         assert capsys.readouterr().out == "configmap/halcyon-switches set: scaling down is allowed again\n"
         assert main(["pause", "m", "--site", *config]) == 2
 

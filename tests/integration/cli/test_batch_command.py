@@ -97,3 +97,48 @@ def test_complete_batches_are_neither_suspended_nor_resumed(
         assert main(["batch", action, "night", *to(api.url)]) == 2
         assert f"night is complete, so there is nothing to {action}" in capsys.readouterr().err
         assert [method for method, _ in api.requests] == ["GET"]
+
+
+def test_a_batch_that_stays_failed_is_left_with_advice(
+    to: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = (200, ended("Failed", "OutputFull", "no space"))
+    with serving() as api:
+        api.answers[f"{PATH}/night"] = full
+        later = iter([failure(503, "try again"), full, (200, RUNNING)])
+
+        def next_answer(_: float) -> None:
+            api.answers[f"{PATH}/night"] = next(later)
+
+        monkeypatch.setattr("halcyon_cli.commands.inference.batch.time.sleep", next_answer)
+        assert main(["batch", "resume", "night", *to(api.url)]) == 0
+
+        api.answers[f"{PATH}/night"] = full
+        monkeypatch.setattr("halcyon_cli.commands.inference.batch._RESUME_TIMEOUT_S", -1.0)
+        capsys.readouterr()
+        assert main(["batch", "resume", "night", *to(api.url)]) == 2
+        message = capsys.readouterr().err
+        assert "the operator has not deleted the failed Job of night" in message
+        assert "night may be suspended now; repeat halcyon batch resume night" in message
+
+
+def test_an_invalid_batch_is_corrected_and_not_resumed(to: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    with serving() as api:
+        api.answers[f"{PATH}/night"] = (200, ended("Failed", "Invalid", "spec.rowsPerRequest is 0"))
+        assert main(["batch", "resume", "night", *to(api.url)]) == 2
+        assert "is invalid: spec.rowsPerRequest is 0; correct it with kubectl edit" in capsys.readouterr().err
+        assert [method for method, _ in api.requests] == ["GET"]
+
+
+def test_a_new_batch_needs_the_crd_and_an_empty_list_is_named(to: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    with serving() as api:
+        api.answers[PATH.replace("batchinferences", "modeldeployments/digits")] = (
+            200,
+            {"metadata": {"name": "digits"}},
+        )
+        new = ["batch", "digits", "--input", "pvc://s/a.npz", "--output", "pvc://s/o"]
+        assert main([*new, *to(api.url)]) == 2
+        assert "has no CRD BatchInference; upgrade Halcyon" in capsys.readouterr().err
+        api.answers[PATH] = (200, {"items": [], "metadata": {}})
+        assert main(["batch", "list", *to(api.url)]) == 0
+        assert "no BatchInferences in namespace team; for a new one: " in capsys.readouterr().out

@@ -75,6 +75,23 @@ def test_a_bundle_has_the_batches_of_the_model_and_redacted_logs(
     assert not [name for name, text in texts.items() if "wJalrXUtnFEMI7MDENGbPxRfiCY" in text]
 
 
+def test_causes_are_shown_if_the_bundle_can_not_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with serving() as api:
+        (tmp_path / "config").write_text(kubeconfig(api.url))
+        model = {"metadata": {"name": "digits", "namespace": "team", "uid": "m"}, "spec": {}, "status": {}}
+        api.answers |= {
+            f"{kinds.MODEL_DEPLOYMENT.path('team')}/digits": (200, model),
+            kinds.BATCH_INFERENCE.path("team"): (200, {"items": [FAILED], "metadata": {}}),
+        }
+        bundle = tmp_path / "none" / "bundle.tar.gz"
+        status = main(["diagnose", "digits", "--bundle", str(bundle), "--kubeconfig", str(tmp_path / "config")])
+    captured = capsys.readouterr()
+    assert status == 2
+    assert "a batch of digits has failed (OutputUnwritable)" in captured.out
+    assert "the evidence" not in captured.out
+    assert "bundle.tar.gz: can't write it: No such file or directory; choose another file with --bundle" in captured.err
+
+
 @pytest.mark.parametrize("answer", [failure(403, "forbidden"), (404, "404 page not found\n")])
 def test_batches_that_can_not_be_read_are_left_out(tmp_path: Path, answer: tuple[int, Any]) -> None:
     with serving() as api:

@@ -53,8 +53,7 @@ def test_an_output_in_the_reference_is_that_of_the_command(
         desk = Desk(tmp_path, capsys, api)
         _have_models(desk, api)
         arguments = shlex.split(line)[1:]
-        if "-f" not in arguments:
-            arguments += ["--kubeconfig", str(desk.kubeconfig)]
+        monkeypatch.setenv("KUBECONFIG", str(desk.kubeconfig))
         status = main(arguments)
         captured = capsys.readouterr()
 

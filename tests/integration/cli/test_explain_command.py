@@ -238,3 +238,30 @@ def test_the_variable_kubeconfig_counts_where_the_option_is_left_out(
 @pytest.mark.parametrize("arguments", [[], ["digits", "-o", "xml"], ["digits", "other"]])
 def test_wrong_usage_is_status_2(arguments: list[str]) -> None:
     assert main(["explain", *arguments]) == 2
+
+
+def test_an_unknown_name_without_the_right_to_list_is_named(desk: Desk) -> None:
+    desk.api.answers[MODELS.format("team")] = failure(403, "modeldeployments is forbidden: User cannot list")
+    desk.api.answers[MODELS.format("team") + "/digit"] = failure(404, "not found")
+    assert desk.wrong("digit") == (
+        "no ModelDeployment digit in namespace team, and you may not list the others; check the name and the namespace, "
+        "which -n chooses"
+    )
+
+
+def test_a_pod_without_a_service_account_is_no_invalid_kubeconfig(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", f"{desk.folder}/none")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    assert main(["get"]) == 2
+    message = capsys.readouterr().err
+    assert message.startswith("halcyon get: no cluster: the pod has no service account: ")
+    assert "or name a kubeconfig" in message
+
+
+def test_a_ranking_of_no_models_says_so(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    desk.holds()
+    assert main(["top", "--kubeconfig", str(desk.kubeconfig)]) == 0
+    assert capsys.readouterr().out.startswith("no ModelDeployments in namespace team; create one with kubectl apply")

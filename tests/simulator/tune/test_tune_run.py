@@ -170,6 +170,11 @@ def test_least_latency_needs_a_rate() -> None:
         TuneRequest(name="m", minimise="latency").criterion(parse("m", SPEC), 1.0)
 
 
+def test_rate_of_a_replica_counts_the_replicas_in_force() -> None:
+    spec = parse("m", SPEC | {"replicas": 1, "scaling": SPEC["scaling"] | {"minReplicas": 4}})
+    assert TuneRequest(name="m", minimise="latency", rate_rps=2000).criterion(spec, 1.0).rate_each_rps == 500
+
+
 class OneModel:
     """A cluster with one model."""
 

@@ -123,6 +123,8 @@ def test_a_folder_with_other_objects_is_refused() -> None:
         (exceptions.GenericError("status 403 Forbidden: SignatureDoesNotMatch"), BatchError, "OutputUnwritable", "denied access"),
         (exceptions.GenericError("<Code>QuotaExceeded</Code>"), BatchError, "OutputFull", "enlarge its quota, then resume"),
         (exceptions.GenericError("<Code>NoSuchBucket</Code>"), BatchError, "OutputUnwritable", "the bucket of s3://out/night/a doesn't exist"),
+        (exceptions.GenericError("Server returned non-2xx status code: 507 Insufficient Storage: "), BatchError, "OutputFull", "no space left"),
+        (exceptions.GenericError("Error performing HEAD http://minio:9000/sets/run-1507 in 35ms - error sending request"), OSError, "", "run-1507 in 35ms"),
         (exceptions.GenericError("503 Service Unavailable, key hidden-key-1"), OSError, "", "503 Service Unavailable, key ***"),
     ],
 )  # fmt: skip

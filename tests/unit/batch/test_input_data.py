@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from halcyon.api.documents.batch_documents import BatchBucket, BatchRecipe
-from halcyon_batch import input_data
+from halcyon_batch import functions, input_data
 from halcyon_batch.batch import Batch
 from halcyon_batch.errors import BatchError
 from halcyon_batch.input_source import check_output_place, open_input
+from halcyon_batch.output_parts import Manifest
+from halcyon_batch.row_tensors import BatchModel
+from halcyon_measure.inputs.tensors import ModelInput
+
+MANIFEST = Manifest(owner="u", name="b", digest="d", total=5, rows_per_part=5, format="Npz", made_with="m")
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
@@ -233,3 +240,29 @@ def test_results_are_beside_the_rows_in_a_bucket(tmp_path: Path, source: str, ou
             check_output_place(batch_recipe)
     else:
         check_output_place(batch_recipe)
+
+
+@pytest.mark.parametrize("code", [errno.ESTALE, errno.EIO, errno.ETIMEDOUT])
+def test_a_volume_that_fails_for_a_time_ends_no_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    (tmp_path / "1.json").write_text("[1]")
+    row = open_input(str(tmp_path), "").read(0, 1)
+    monkeypatch.setattr(input_data, "_listed", fail)
+    monkeypatch.setattr(Path, "read_bytes", fail)
+    model = BatchModel((ModelInput("x", "FP32", (-1, 1)),), is_batched=True)
+    for use in (lambda: open_input(str(tmp_path), ""), lambda: functions._prepare("", row, model)):
+        with pytest.raises(OSError, match=os.strerror(code)):
+            use()
+
+
+async def test_an_unreadable_part_is_left_to_the_next_runner() -> None:
+    def read(*_: int) -> None:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    run: Any = SimpleNamespace(data=SimpleNamespace(read=read), parts=SimpleNamespace(manifest=MANIFEST))
+    with pytest.raises(OSError, match="Stale file handle"):
+        await Batch(recipe("rows.npz", "out"))._send_part(0, run)

@@ -210,6 +210,26 @@ def test_a_final_failure_beside_a_sidecar_is_a_failed_batch() -> None:
     assert night.job is None, "halcyon batch resume makes another runner"
 
 
+def test_a_failed_batch_whose_model_is_gone_can_be_resumed() -> None:
+    night = Night()
+    night.reconcile()
+    night.end_job("Failed")
+    night.reconcile()
+    night.model = None  # type: ignore[assignment]  # it was deleted
+    night.reconcile()
+    assert night.condition("Failed")[0] == "True"
+    night.request(generation=2, suspend=True)
+    night.reconcile()
+    assert night.job is None
+    night.reconcile()
+    assert night.condition("Failed")[0] == ""
+    assert night.condition("Complete")[:2] == ("False", "ModelNotFound")
+    night.model = SERVED
+    night.request(generation=3, suspend=False)
+    night.reconcile()
+    assert night.job is not None
+
+
 def test_a_job_that_another_controller_suspends_is_not_resumed() -> None:
     """Kueue suspends a Job until its queue has room, and again at once if others resume it."""
     night = Night()

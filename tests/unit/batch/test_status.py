@@ -102,7 +102,8 @@ def test_a_batch_without_a_runner_wakes_no_model(reason: str, may_wake: bool) ->
 
 
 @pytest.mark.parametrize(
-    ("rows_per_s", "shown"), [(0.0123, "0.0123"), (99.96, "100"), (999.7, "1000"), (2512.4, "2512")]
+    ("rows_per_s", "shown"),
+    [(0.00005, "0.00005"), (0.0123, "0.0123"), (99.96, "100"), (999.7, "1000"), (2512.4, "2512")],
 )
 def test_a_rate_has_no_exponent(rows_per_s: float, shown: str) -> None:
     document = batch_status(Observed(progress=progress(rows_per_s=rows_per_s)), deadline="2025-11-24T16:05:00Z")

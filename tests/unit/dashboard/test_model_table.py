@@ -127,6 +127,12 @@ def test_replicas_are_those_in_force(conditions: tuple[Any, ...], spec: dict[str
     assert (shown.replicas, shown.state == "zero") == (replicas, replicas == 0)
 
 
+def test_replicas_of_an_external_hpa_are_the_pods() -> None:
+    external = condition("AutoscalerConflict", "True")
+    assert row(model(conditions=(READY, external), status={"replicas": 5})).replicas == 5
+    assert row(model(status={"replicas": 5})).replicas == 1
+
+
 def test_a_model_without_a_status_has_a_row_without_guesses() -> None:
     bare = model()
     del bare["status"]

@@ -97,3 +97,13 @@ def test_command_is_one_that_kubectl_takes() -> None:
     assert command("m", "team", {"spec": {"runtime": {"instancesPerGPU": 2}}}) == (
         'kubectl patch modeldeployment m -n team --type merge -p \'{"spec":{"runtime":{"instancesPerGPU":2}}}\''
     )
+
+
+def test_the_command_is_for_the_cluster_of_the_tuning() -> None:
+    change = {"spec": {"batching": {"maxBatchSize": 8}}}
+    assert command("m", "team", change) == (
+        """kubectl patch modeldeployment m -n team --type merge -p '{"spec":{"batching":{"maxBatchSize":8}}}'"""
+    )
+    assert command("m", "team", change, "--context prod").startswith(
+        "kubectl patch modeldeployment m -n team --context prod --type merge"
+    )

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from halcyon.api.types import duration_s
 from halcyon_tune.errors import TuneError
 from halcyon_tune.points import Callers, Configuration, Point
 from halcyon_tune.profile import Profile
@@ -103,3 +104,12 @@ def test_batches_that_take_longer_than_the_objective_end_the_callers() -> None:
 def test_model_that_works_with_no_batch_is_refused() -> None:
     with pytest.raises(TuneError, match=r"no configuration that was tried: .*out of memory"):
         run(Profile(SPACE, 1.0), fails=lambda _: "out of memory")
+
+
+@pytest.mark.parametrize(
+    ("single_s", "example"), [(0.0002, "240us"), (0.0012, "1440us"), (0.0123, "15ms"), (0.05, "60ms")]
+)
+def test_the_advised_objective_can_be_kept(single_s: float, example: str) -> None:
+    message = Profile(SPACE, single_s / 2).objective_message(single_s)
+    assert message.endswith(f"for example --objective {example}")
+    assert duration_s(example) >= 1.2 * single_s - 1e-9

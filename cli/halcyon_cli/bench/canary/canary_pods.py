@@ -9,6 +9,7 @@ from halcyon.kube import kinds
 from halcyon.render import names
 from halcyon_cli.bench.place.admission import PlannedPods, Purpose, lacking_devices, lacking_quota, read_quotas
 from halcyon_cli.errors import ClusterError
+from halcyon_cli.explain import model_state
 from halcyon_cli.kube import fields
 from halcyon_cli.kube.object_writer import ObjectWriter
 
@@ -22,8 +23,8 @@ def lacking_capacity(cluster: ObjectWriter, model: Json) -> str:
 
     With several replicas, a pod of the canary takes the place of another one, so no further capacity is needed.
     """
-    name, replicas = str(model["metadata"]["name"]), fields.count(fields.mapping(model.get("spec")).get("replicas"))
-    if replicas is not None and replicas > 1:
+    name = str(model["metadata"]["name"])
+    if model_state.replicas_in_force(model) > 1:
         return ""
     pod = _server(cluster, name)
     if pod is None:

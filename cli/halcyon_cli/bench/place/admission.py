@@ -22,6 +22,7 @@ from halcyon_cli.bench.place.client_job import BENCH_LABEL, JOB, ClientSettings,
 from halcyon_cli.bench.place.copied_model import CopiedModel, copy_name
 from halcyon_cli.bench.place.trial_pod import TrialPod
 from halcyon_cli.errors import ClusterError, InputError
+from halcyon_cli.explain import model_state
 from halcyon_cli.kube import fields, free_capacity
 from halcyon_cli.kube.object_writer import ObjectWriter
 from halcyon_cli.plan.cluster_scope import live_scope
@@ -221,10 +222,9 @@ def check_budget(
 
 def gpus_of(model: Json) -> int:
     """Return the number of GPUs that all replicas of a model hold. Pure."""
-    spec = fields.mapping(model.get("spec"))
-    gpus_per_replica = fields.mapping(fields.mapping(spec.get("runtime")).get("gpu")).get("count", 0)
-    replicas = spec.get("replicas", 1)
-    return gpus_per_replica * replicas if isinstance(gpus_per_replica, int) and isinstance(replicas, int) else 0
+    gpu = fields.mapping(fields.mapping(model.get("spec")).get("runtime")).get("gpu")
+    per_replica = fields.count(fields.mapping(gpu).get("count", 1)) if gpu is not None else 0
+    return (per_replica or 0) * model_state.replicas_in_force(model)
 
 
 def lacking_budget(models: Sequence[Json], copy: Json, budget: int) -> str:

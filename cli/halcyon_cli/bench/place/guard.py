@@ -16,6 +16,7 @@ from typing import Any
 
 from halcyon_cli.explain import model_state
 from halcyon_cli.kube import fields
+from halcyon_measure.results.number_text import significant
 
 Json = Mapping[str, Any]
 
@@ -66,8 +67,8 @@ def bounds(first: Step, latency_s: float | None) -> ClientBounds | None:
 
 
 def crossed(step: Step, limits: ClientBounds) -> str:
-    """Return a sentence if a step exceeded a bound; otherwise an empty text."""
-    at = f"at {step.rate_rps:.3g} requests/s"
+    """Return a sentence if a step exceeded a bound; else an empty text."""
+    at = f"at {significant(step.rate_rps, 3)} requests/s"
     if step.failed >= MIN_FAILED and step.failed / max(step.due, 1) > limits.failed:
         return f"{at}, {step.failed} of {step.due} requests failed; the bound is {100 * limits.failed:.1f} %"
     if step.p95_s is not None and step.p95_s > limits.p95_s:
@@ -87,13 +88,13 @@ def crossed_within(seconds: Sequence[tuple[int, int, float | None]], rate_rps: f
         return ""
     answered, failed = sum(second[0] for second in seconds[-2:]), sum(second[1] for second in seconds[-2:])
     if failed >= MIN_FAILED and failed / max(answered + failed, 1) > limits.failed:
-        return f"at {rate_rps:.3g} requests/s, {failed} of {answered + failed} requests failed within 2 s"
+        return f"at {significant(rate_rps, 3)} requests/s, {failed} of {answered + failed} requests failed within 2 s"
     median = seconds[-1][2]
     if median is not None and median > limits.p95_s:
-        return f"at {rate_rps:.3g} requests/s, the median was {1000 * median:.1f} ms; the bound is {1000 * limits.p95_s:.1f} ms"
+        return f"at {significant(rate_rps, 3)} requests/s, the median was {1000 * median:.1f} ms; the bound is {1000 * limits.p95_s:.1f} ms"
     # No answer in the last two seconds, although requests were due.
     if len(seconds) >= 2 and answered + failed == 0 and rate_rps * 2 >= MIN_FAILED and limits.p95_s < 2:
-        return f"at {rate_rps:.3g} requests/s, no request was answered within 2 s"
+        return f"at {significant(rate_rps, 3)} requests/s, no request was answered within 2 s"
     return ""
 
 

@@ -15,6 +15,7 @@ from halcyon.render import names
 from halcyon_cli.errors import ClusterError, InputError
 from halcyon_cli.kube import fields
 from halcyon_cli.kube.object_writer import ObjectWriter
+from halcyon_measure.results.number_text import significant
 
 if TYPE_CHECKING:
     from halcyon_measure.results.document import BenchDocument
@@ -222,8 +223,10 @@ def sentence(model: Json, document: MeasuredCapacity) -> str:
     descriptions = []
     for measured_line in document.lines:
         instances = f"{measured_line.instances} instance{'' if measured_line.instances == 1 else 's'}"
-        times = f"{measured_line.constant_milliseconds:.3g} ms + {measured_line.per_row_milliseconds:.3g} ms per row, up to {measured_line.max_batch_size} rows"
-        at_once = f"{measured_line.at_once} requests at once in {measured_line.constant_milliseconds:.3g} ms"
+        times = f"{significant(measured_line.constant_milliseconds, 3)} ms + {significant(measured_line.per_row_milliseconds, 3)} ms per row, up to {measured_line.max_batch_size} rows"
+        at_once = (
+            f"{measured_line.at_once} requests at once in {significant(measured_line.constant_milliseconds, 3)} ms"
+        )
         descriptions.append(f"{times if measured_line.at_once is None else at_once}, {instances}")
     scaling = fields.mapping(fields.mapping(model.get("spec")).get("scaling"))
     used = "the planner begins with it" if scaling else f"{name} has no spec.scaling, so nothing uses it yet"

@@ -6,7 +6,6 @@ The commands create and change BatchInference objects. Out of scope: the operato
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -14,23 +13,28 @@ from typing import Any
 
 import click
 
-from halcyon.api import batch_inference
-from halcyon.api.timestamps import epoch_seconds, rfc3339
-from halcyon.api.types import API_VERSION, duration_s
+from halcyon.api.batch_inference import BatchReason
 from halcyon.api.types import BATCH_KIND as KIND
 from halcyon.kube.kinds import BATCH_INFERENCE
-from halcyon_cli.arguments.options import Output, OutputForm, check_unused, cluster_options, emit, with_options
+from halcyon_cli.arguments.options import (
+    Output,
+    OutputForm,
+    check_unused,
+    cluster_options,
+    emit,
+    warn,
+    with_options,
+)
+from halcyon_cli.commands.inference.batch_manifest import manifest
 from halcyon_cli.commands.outage_notice import OutageNotice
 from halcyon_cli.errors import ClusterError, InputError
-from halcyon_cli.kube import fields
+from halcyon_cli.kube import client_messages, fields
 from halcyon_cli.kube.client import Target
 from halcyon_cli.kube.object_writer import ObjectWriter
 
 Json = Mapping[str, Any]
 
 _ACTIONS = ("follow", "suspend", "resume", "cancel")
-_VOLUME = re.compile(r"pvc://([a-z0-9][a-z0-9.-]*)/(.+)")
-_BUCKET_OPTIONS = ("credentials", "endpoint", "region")
 _POLL_INTERVAL_S = 2.0
 _RESUME_TIMEOUT_S = 60.0
 _EPILOG = """\
@@ -45,9 +49,9 @@ examples:
   halcyon batch resume digits-batch
   halcyon batch cancel digits-batch
 
-The command shows the progress until the end. Ctrl-C ends the command and not the batch. A
-batch that has failed goes on with resume, once its cause is removed. With cancel, what is
-written stays. See docs/guides/batch.md.
+The command shows the progress of the batch until its end. Ctrl-C ends the command, but not
+the batch. To continue a failed batch, remove the cause, then use resume. After cancel,
+results that are already written stay. See docs/guides/batch.md.
 
 \b
 exit status:
@@ -80,24 +84,38 @@ def _output_options(command: Any) -> Any:
 )
 @click.option("--output", "place", metavar="PLACE", help="Folder for the results, in the same form.")
 @click.option("--credentials", metavar="SECRET", help="Secret with the keys of the buckets.")
-@click.option("--endpoint", metavar="URL", help="Address of the buckets' store. Default: that of the cloud.")
+@click.option("--endpoint", metavar="URL", help="URL of the store that has the buckets. Default: that of the cloud.")
 @click.option("--region", metavar="REGION", help="Region of the s3:// buckets. Default: us-east-1.")
 @click.option("--name", metavar="NAME", help="Name of the batch. Default: MODEL-batch.")
 @click.option(
-    "--input-format", type=click.Choice(("Npz", "Jsonl", "Parquet", "Folder")), help="Default: that of the name."
+    "--input-format",
+    type=click.Choice(("Npz", "Jsonl", "Parquet", "Folder")),
+    help="Format of the data set. Default: by its name.",
 )
-@click.option("--output-format", type=click.Choice(("Npz", "Jsonl")), help="Default: Npz for Npz, else Jsonl.")
+@click.option(
+    "--output-format",
+    type=click.Choice(("Npz", "Jsonl")),
+    help="Format of the results. Default: Npz if the input is Npz, else Jsonl.",
+)
 @click.option("--hooks", metavar="CONFIGMAP", help="ConfigMap with the files of --prepare and --finish.")
-@click.option("--prepare", metavar="FILE.py:FUNCTION", help="Function that makes inputs of a row.")
-@click.option("--finish", metavar="FILE.py:FUNCTION", help="Function that gets the outputs of a row.")
-@click.option("--rows", type=click.IntRange(1, 4096), help="Rows of a request. Default: chosen by their times.")
-@click.option("--max-failures", type=click.IntRange(0), help="Rows without a result, at most. Default: 100.")
-@click.option("--deadline", metavar="TIME", help="Time, for example 2026-12-01T06:00:00Z, or duration from now, as 6h.")
-@click.option("--max-replicas", type=click.IntRange(0, 1000), help="Replicas that may be added for it.")
+@click.option("--prepare", metavar="FILE.py:FUNCTION", help="Function that converts a row to inputs.")
+@click.option("--finish", metavar="FILE.py:FUNCTION", help="Function that converts the outputs of a row to a result.")
+@click.option(
+    "--rows", type=click.IntRange(1, 4096), help="Rows in each request. Default: chosen from execution times."
+)
+@click.option("--max-failures", type=click.IntRange(0), help="Maximum number of rows without a result. Default: 100.")
+@click.option(
+    "--deadline",
+    metavar="TIME",
+    help="Time by which the batch should end, for example 2026-12-01T06:00:00Z, or a duration from now, for example 6h.",
+)
+@click.option(
+    "--max-replicas", type=click.IntRange(0, 1000), help="Maximum number of replicas that may be added for the batch."
+)
 @click.option("--wake", is_flag=True, help="Start a replica if the model is at 0.")
-@click.option("--gentle", is_flag=True, help="Send only so much that users hardly notice.")
-@click.option("--workers", type=click.IntRange(1, 64), help="Processes for the functions. Default: 1.")
-@click.option("--detach", is_flag=True, help="Return once it is created.")
+@click.option("--gentle", is_flag=True, help="Send so few requests that the latency of users hardly changes.")
+@click.option("--workers", type=click.IntRange(1, 64), help="Number of processes that run the functions. Default: 1.")
+@click.option("--detach", is_flag=True, help="Return as soon as the batch is created.")
 @click.option("-A", "--all-namespaces", "all_namespaces", is_flag=True, help="With list: all namespaces.")
 @cluster_options
 @_output_options
@@ -110,6 +128,8 @@ def main(words: tuple[str, ...], target: Target, output: Output, *, all_namespac
         raise click.UsageError("it needs a model, or list, or one of follow, suspend, resume and cancel with a name")
     if not is_list:
         check_unused(("all_namespaces",), "is for halcyon batch list; name the namespace with -n")
+    if is_action and words[0] == "follow":
+        check_unused(("form",), "prints an object, and follow the progress; leave it out")
     cluster = ObjectWriter(target)
     if is_list:
         return _list(cluster, output, all_namespaces=all_namespaces)
@@ -130,95 +150,16 @@ def main(words: tuple[str, ...], target: Target, output: Output, *, all_namespac
     return 0 if options["detach"] or output.form == "name" else _follow(cluster, name)
 
 
-def manifest(model: str, namespace: str, options: Json, *, now: float) -> Json:
-    """Return the BatchInference object for these options. `now` is the current time in seconds since the epoch.
-
-    Raises:
-        InputError: an option is missing or invalid.
-    """
-    spec: dict[str, Any] = {
-        "modelDeployment": model,
-        "input": _place("--input", options["source"], options),
-        "output": _place("--output", options["place"], options),
-    }
-    _check_bucket_options(spec, options)
-    for part, option in (("input", "input_format"), ("output", "output_format")):
-        if options[option]:
-            spec[part]["format"] = options[option]
-    hooks = {"configMap": options["hooks"], "prepare": options["prepare"], "finish": options["finish"]}
-    if any(hooks.values()):
-        if not options["hooks"]:
-            raise InputError(
-                "--prepare and --finish need --hooks, the ConfigMap with their files; for example kubectl create configmap "
-                f"{model}-hooks --from-file=hooks.py, then --hooks {model}-hooks --prepare hooks.py:prepare"
-            )
-        spec["hooks"] = {name: value for name, value in hooks.items() if value}
-    optional_fields = {
-        "rowsPerRequest": options["rows"],
-        "maxFailures": options["max_failures"],
-        "deadline": _deadline(options["deadline"], now),
-        "maxReplicas": options["max_replicas"],
-        "atZero": "Wake" if options["wake"] else None,
-        "gentle": options["gentle"] or None,
-        "workers": options["workers"],
-    }
-    spec |= {name: value for name, value in optional_fields.items() if value is not None}
-    try:
-        batch_inference.parse(spec)
-    except ValueError as error:
-        raise InputError(str(error)) from None
-    meta = {"name": options["name"] or f"{model}-batch", "namespace": namespace}
-    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": meta, "spec": spec}
-
-
-def _place(option: str, place: str | None, options: Json) -> dict[str, Any]:
-    """Return the field `input` or `output` of the spec for a place, with bucket options if it is in a bucket."""
-    example = f"for example {option} pvc://sets/2026/images.npz, where sets is a PersistentVolumeClaim, or {option} s3://sets/images.npz"
-    if not place:
-        raise InputError(f"{option} is missing; {example}")
-    if place.startswith(("s3://", "gs://", "az://")):
-        bucket_fields = {
-            "credentials": {"secretName": options["credentials"]} if options["credentials"] else None,
-            "endpoint": options["endpoint"],
-            "region": options["region"] if place.startswith("s3://") else None,
-        }
-        return {"uri": place.rstrip("/"), **{name: value for name, value in bucket_fields.items() if value}}
-    match = _VOLUME.fullmatch(place)
-    if match is None:
-        raise InputError(
-            f"{option} is {place}; it must be pvc://CLAIM/PATH, or s3://, gs:// or az://BUCKET/PATH; {example}"
-        )
-    return {"persistentVolumeClaim": {"claimName": match[1], "path": match[2].rstrip("/")}}
-
-
-def _check_bucket_options(spec: Json, options: Json) -> None:
-    places = [spec[part].get("uri", "pvc://") for part in ("input", "output")]
-    for name in _BUCKET_OPTIONS:
-        schemes = ("s3://",) if name == "region" else ("s3://", "gs://", "az://")
-        if options[name] and not any(place.startswith(schemes) for place in places):
-            raise InputError(
-                f"--{name} is only for {', '.join(schemes)}, and neither --input nor --output is there; remove it, or name a bucket, "
-                "for example --input s3://sets/images.npz"
-            )
-
-
-def _deadline(text: str | None, now: float) -> str | None:
-    if text is None or epoch_seconds(text) is not None:
-        return text
-    try:
-        return rfc3339(now + duration_s(text))
-    except ValueError as error:
-        raise InputError(
-            f"--deadline is {text}, and neither a time as 2026-12-01T06:00:00Z nor a duration: {error}"
-        ) from None
-
-
 def _list(cluster: ObjectWriter, output: Output, *, all_namespaces: bool) -> int:
     batches = cluster.items(BATCH_INFERENCE, all_namespaces=all_namespaces)
     if batches is None:
-        raise ClusterError(f"the cluster at {cluster.host} has no CRD {KIND}; upgrade Halcyon: docs/guides/upgrade.md")
+        raise ClusterError(client_messages.no_kind(cluster.host, KIND))
     if output.is_objects:
         output.objects(batches)
+        return 0
+    if not batches:
+        place = "the cluster" if all_namespaces else f"namespace {cluster.namespace}"
+        emit(f"no {KIND}s in {place}; for a new one: halcyon batch MODEL --input PLACE --output PLACE")
         return 0
     from halcyon_cli.output import tables  # noqa: PLC0415  # rich takes 0.25 s to import: not for usage errors
 
@@ -266,16 +207,42 @@ def _act(cluster: ObjectWriter, action: str, name: str, output: Output) -> int:
         raise InputError(f"{KIND} {name} is complete, so there is nothing to {action}; a new one needs another --name")
     if action == "cancel":
         cluster.delete(BATCH_INFERENCE, name, str(fields.mapping(batch.get("metadata")).get("uid")))
-        output.changed(batch, "cancelled: what is written stays")
+        output.changed(batch, "cancelled: results that are already written stay")
         return 0
     if action == "resume" and _state(batch)[2]:
-        # The Job that has failed is deleted while the batch is suspended.
-        _suspend(cluster, name, suspend=True)
-        _wait_suspended(cluster, name)
-    changed = _suspend(cluster, name, suspend=action == "suspend")
-    message = "suspended: rows of unfinished parts are computed again" if action == "suspend" else "resumed"
+        changed = _resume_failed(cluster, name, batch)
+    else:
+        changed = _suspend(cluster, name, suspend=action == "suspend")
+    message = (
+        "suspended: after a resume, rows of unfinished parts are computed again" if action == "suspend" else "resumed"
+    )
     output.changed(changed, message, f"halcyon batch {'resume' if action == 'suspend' else 'follow'} {name}")
     return 0
+
+
+def _resume_failed(cluster: ObjectWriter, name: str, batch: Json) -> Json:
+    """Suspend a failed batch until the operator has deleted its Job, then resume it, and return the batch.
+
+    Raises:
+        ClusterError: the batch is still failed at the time limit, or was deleted, or a request failed.
+        InputError: the spec must be changed first.
+    """
+    reason, message, _ = _state(batch)
+    if reason == BatchReason.INVALID:
+        raise InputError(
+            f"the spec of {KIND} {name} is invalid: {message}; correct it with kubectl edit batchinference {name} -n "
+            f"{cluster.namespace}, and the batch goes on"
+        )
+    _suspend(cluster, name, suspend=True)
+    try:
+        _wait_suspended(cluster, name)
+        return _suspend(cluster, name, suspend=False)
+    except (ClusterError, KeyboardInterrupt) as error:
+        hint = f"{name} may be suspended now; repeat halcyon batch resume {name}"
+        if isinstance(error, ClusterError):
+            raise ClusterError(f"{error}; {hint}") from None
+        warn("batch", hint)
+        raise
 
 
 def _find(cluster: ObjectWriter, name: str) -> Json:
@@ -297,13 +264,20 @@ def _suspend(cluster: ObjectWriter, name: str, *, suspend: bool) -> Json:
 
 
 def _wait_suspended(cluster: ObjectWriter, name: str) -> None:
-    deadline = time.monotonic() + _RESUME_TIMEOUT_S
-    while _state(_find(cluster, name))[2]:
+    """Wait until a suspended batch is no longer failed. A failed request is repeated until the time limit.
+
+    Raises:
+        ClusterError: the batch is still failed at the time limit, or was deleted.
+    """
+    deadline, batch, outage = time.monotonic() + _RESUME_TIMEOUT_S, _find(cluster, name), OutageNotice("batch")
+    while _state(batch)[2]:
         if time.monotonic() > deadline:
             raise ClusterError(
-                f"the operator doesn't answer: {name} is still failed; see kubectl describe batchinference {name}"
+                f"the operator has not deleted the failed Job of {name} within {_RESUME_TIMEOUT_S:.0f} s; for the reason: "
+                f"kubectl describe batchinference {name} -n {cluster.namespace}"
             )
         time.sleep(_POLL_INTERVAL_S)
+        batch = _next(cluster, name, batch, outage)
 
 
 def _follow(cluster: ObjectWriter, name: str) -> int:

@@ -20,8 +20,10 @@ from halcyon_cli.arguments.options import (
     DURATION,
     Output,
     check_unused,
+    cluster_arguments,
     cluster_options,
     emit,
+    has_escapes,
     name_argument,
     output_options,
     warn,
@@ -65,23 +67,23 @@ without --apply or --teach.
 
 \b
 steps:
-  1  one instance, callers rising: the time of a batch by its rows, memory
-  2  more instances, while they gain: what sharing a device costs
+  1  one instance, with a rising number of callers: batch times, memory
+  2  more instances, while throughput grows: the cost of sharing a device
   3  all configurations, predicted by Halcyon's simulator
   4  those that could be best, measured; errors correct the predictions
-  5  the best and today's settings in turns: the gain with its interval
+  5  the best and the current settings in turns: the gain, with its interval
   6  replicas for --rate, by the planner's sizing
 
-It ends when no other configuration can beat the best by more than its error, at --budget, or at Ctrl-C with the best so far.
+The command ends when no other configuration can beat the best by more than its error, at --budget, or at Ctrl-C with the best so far.
 It needs the packages of the extras bench and simulate: pip install './cli[bench,simulate]', in a clone.
 
 \b
 --apply:
-  A gain that was shown is made as a canary of the served model, with the
-  steps of spec.rollout.canary. It stays if the analysis finds the canary as
-  good as the previous settings. Else the change is taken back: if it is
-  worse, without a decision within --canary-timeout, without capacity, at an
-  error and at Ctrl-C. The command asks before the change; --yes answers.
+  If a gain was shown, the change is applied to the served model as a canary,
+  with the steps of spec.rollout.canary. The change stays if the analysis
+  finds the canary as good as the previous settings. It is reverted if the
+  canary is worse, lacks capacity or isn't decided within --canary-timeout,
+  and after an error or Ctrl-C. Without --yes, a confirmation is required.
 
 \b
 exit status:
@@ -91,29 +93,36 @@ exit status:
      budget ended before one was measured at a rate, or the tuning was
      interrupted; --apply or --teach changed nothing
   2  nothing was measured: usage error, no such model, nothing to tune, an
-     objective below one row, no room or no rights for the pod, no canary
-     could be started
+     objective shorter than one row takes, no capacity or permission for the
+     pod, no canary could be started
 """
 
 
 @click.command("tune", epilog=_EPILOG)
 @name_argument()
+@click.option("--objective", type=DURATION, metavar="TIME", help="Maximum P99 latency. Default: the model's target.")
 @click.option(
-    "--objective", type=DURATION, metavar="TIME", help="Latency that the P99 must keep. Default: the model's target."
-)
-@click.option(
-    "--rate", type=click.FloatRange(min=0, min_open=True), metavar="R", help="Requests per second of all replicas."
+    "--rate",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="R",
+    help="Requests per second for all replicas together.",
 )
 @click.option(
     "--minimise",
     type=click.Choice(("cost", "energy", "latency")),
     default="cost",
-    help="What to find: the least cost or energy of a request, or the least P99 at --rate. Default: cost.",
+    help="Quantity to minimise: cost or energy of a request, or P99 latency at --rate. Default: cost.",
 )
 @click.option(
-    "--budget", type=DURATION, default=600.0, metavar="TIME", help="Longest time of all points. Default: 10m."
+    "--budget",
+    type=DURATION,
+    default=600.0,
+    metavar="TIME",
+    help="Maximum total time of all measurements. Default: 10m.",
 )
-@click.option("--from-traffic", is_flag=True, help="Predict from what the planner has learnt, without a pod.")
+@click.option(
+    "--from-traffic", is_flag=True, help="Predict from the batch times that the planner has learnt, without a pod."
+)
 @apply_options
 @input_options
 @click.option("--bench-image", default="", metavar="IMAGE", help="Image of the client. Default: the site's.")
@@ -122,7 +131,7 @@ exit status:
     type=DURATION,
     default=PlaceOptions.start_timeout,
     metavar="TIME",
-    help="Longest wait for the pod. Default: 10m.",
+    help="Maximum wait for the pod. Default: 10m.",
 )
 @cluster_options
 @output_options("table", "json", "yaml", "html")
@@ -144,7 +153,7 @@ def main(
     """Find the batches, instances and threads with which a model serves most within its objective.
 
     Prints a patch, the gain with its interval, and the measured points that no other one beats in rate and P99. With
-    --apply, a gain that was shown is made as a canary.
+    --apply, a change with a proven gain is applied as a canary.
     """
     # NumPy and the simulator take a second to import.
     from halcyon_cli.bench import from_here, tune_run  # noqa: PLC0415
@@ -210,7 +219,7 @@ def _apply_as_canary(
         return replace(result, canary={"end": "declined", "why": "nothing was changed", "revision": None})
     for signal_number in canary_session.SIGNALS:
         signal.signal(signal_number, signal.default_int_handler)
-    show = show if sys.stderr.isatty() else _throttled_progress(command)
+    show = show if has_escapes(sys.stderr) else _throttled_progress(command)
     session = CanarySession(cluster, result.name, limit_s=apply.canary_timeout, start_s=start_s, show=show)
     try:
         canary = session.run(result.change["spec"]).document()
@@ -256,18 +265,22 @@ def _teach(cluster: ObjectWriter, tuned: MeasuredTune, result: TuneResult) -> bo
 
 
 def _show(result: TuneResult, namespace: str, output: Output) -> None:
+    cluster = cluster_arguments("--context", "--kubeconfig")
     if output.form == "html":
         from halcyon_tune.results.html_page import html_page  # noqa: PLC0415
 
         library, style = chart_library()
         created_at = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-        emit(html_page(result, namespace, created_at=created_at, library=library, library_style=style).rstrip("\n"))
+        page_text = html_page(
+            result, namespace, created_at=created_at, library=library, library_style=style, cluster=cluster
+        )
+        emit(page_text.rstrip("\n"))
     elif output.is_data:
         output.data(result.document())
     else:
         from halcyon_tune.results.text_page import page  # noqa: PLC0415
 
-        emit(page(result, namespace))
+        emit(page(result, namespace, cluster=cluster))
 
 
 def _status(result: TuneResult, *, apply: bool = False) -> int:

@@ -15,14 +15,17 @@ from halcyon.control.rollout.refresh import RESTART
 from halcyon.kube import kinds
 from halcyon.render import names
 from halcyon_cli.arguments.options import Output, cluster_options, emit, name_argument, output_options
-from halcyon_cli.errors import InputError
+from halcyon_cli.errors import ClusterError, InputError
 from halcyon_cli.kube import fields
 from halcyon_cli.kube.client import Cluster, Target
+from halcyon_cli.kube.object_writer import ObjectWriter
 from halcyon_cli.output.model_rows import UNKNOWN
 from halcyon_cli.output.report_text import ago
 from halcyon_cli.rollout.revisions import PastRevision, past_revisions, previous, restoring_patch
 
 Json = Mapping[str, Any]
+_MAX_TRIES = 10
+"""Number of times that a model is read and changed if other writers, such as the operator, change it in between."""
 _HISTORY_EPILOG = """\
 \b
 examples:
@@ -41,7 +44,8 @@ examples:
   halcyon undo resnet50 --to-revision 3 --dry-run
 
 The command writes spec.model, spec.runtime and spec.batching of the earlier revision, which
-then rolls out like any other change. If a GitOps tool manages the object, change its file
+then rolls out like any other change. If the present spec was rejected, the earlier revision
+is the one that is served. If a GitOps tool manages the object, change its file
 instead. To stop a canary, use halcyon abort.
 
 exit status: 0, or 2 if nothing was changed: no such name or revision, no access, no cluster.
@@ -95,33 +99,48 @@ def history(name: str, number: int | None, target: Target, output: Output) -> in
 
 @click.command("undo", epilog=_UNDO_EPILOG)
 @name_argument()
-@click.option("--to-revision", "number", type=int, metavar="N", help="Revision as numbered by halcyon history. Default: the last one served before the current one.")  # fmt: skip
+@click.option("--to-revision", "number", type=int, metavar="N", help="Revision as numbered by halcyon history. Default: the last one served before the present spec.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Print the change; change nothing.")
 @cluster_options
 @output_options("table", "name", "json", "yaml")
 def undo(name: str, number: int | None, dry_run: bool, target: Target, output: Output) -> int:
     """Write the spec of an earlier revision of a model."""
-    cluster = Cluster(target)
+    cluster = ObjectWriter(target)
+    for _ in range(_MAX_TRIES):
+        model, past, patch = _roll_back(cluster, name, number)
+        if dry_run:
+            Output("json" if output.form == "json" else "yaml").data({"spec": patch})
+            return 0
+        version = str(fields.mapping(model.get("metadata")).get("resourceVersion") or "")
+        # Another writer may have changed the spec since it was read, so that the patch would mix both changes.
+        changed = cluster.change_version(kinds.MODEL_DEPLOYMENT, name, {"spec": patch}, version)
+        if changed is not None:
+            output.changed(changed, f"rolled back to revision {past.number}", f"halcyon status {name} -w")
+            return 0
+    raise ClusterError(f"{name} was changed by others at the same time, {_MAX_TRIES} times in a row; try again")
+
+
+def _roll_back(cluster: Cluster, name: str, number: int | None) -> tuple[Json, PastRevision, dict[str, Any]]:
+    """Return the model, the revision to restore, and the merge patch of the spec that restores it.
+
+    Raises:
+        InputError: there is no such revision, or nothing to restore.
+    """
     model, revisions = _revisions(cluster, name)
-    past = previous(revisions) if number is None else _numbered(revisions, name, number)
+    spec = fields.mapping(model.get("spec"))
+    past = previous(name, spec, revisions) if number is None else _numbered(revisions, name, number)
     if past is None:
         raise InputError(f"{name} has no earlier revision that was served; halcyon history {name} lists its revisions")
     if past.spec is None:
         raise InputError(
             f"revision {past.number} of {name} was recorded by an older version, without its spec; apply the earlier file"
         )
-    patch = restoring_patch(name, fields.mapping(model.get("spec")), past.spec)
+    patch = restoring_patch(name, spec, past.spec)
     if not patch:
         raise InputError(
             f"the spec of {name} is that of revision {past.number} already; choose another one with --to-revision"
         )
-    if dry_run:
-        Output("json" if output.form == "json" else "yaml").data({"spec": patch})
-        return 0
-    output.changed(
-        cluster.patch(name, {"spec": patch}), f"rolled back to revision {past.number}", f"halcyon status {name} -w"
-    )
-    return 0
+    return model, past, patch
 
 
 @click.command("restart", epilog=_RESTART_EPILOG)

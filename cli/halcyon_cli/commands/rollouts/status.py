@@ -21,6 +21,7 @@ from halcyon_cli.arguments.options import (
     emit,
     name_argument,
     output_options,
+    same_cluster,
     warn,
 )
 from halcyon_cli.commands.outage_notice import OutageNotice
@@ -69,7 +70,10 @@ def main(name: str, watch: bool, limit_s: float | None, target: Target, output: 
 
     current = read()
     if watch:
-        current = follow(read, current, limit_s, None if output.is_data else emit)
+        try:
+            current = follow(read, current, limit_s, None if output.is_data else emit)
+        except NoSuchModelError:
+            raise ClusterError(f"ModelDeployment {name} was deleted while its rollout was in progress") from None
     if output.is_data:
         output.data(current.to_dict())
     elif not watch:
@@ -77,7 +81,8 @@ def main(name: str, watch: bool, limit_s: float | None, target: Target, output: 
         for _, text in batches.unended_of_model(cluster, name):
             emit(text)
     if current.phase == "Waiting" and watch:
-        warn(target.command, f"not served within {limit_s:.0f} s; for the likely causes: halcyon diagnose {name}")
+        causes = same_cluster(f"halcyon diagnose {name}")
+        warn(target.command, f"not served within {limit_s:g} s; for the likely causes: {causes}")
     return 0 if current.phase == "Served" else 1
 
 

@@ -14,7 +14,7 @@ from halcyon.control.desired.plan import ReconcilePlan
 from halcyon.control.objects.actuator import Actuator
 from halcyon.control.state.scope import Measured, Scope
 from halcyon.control.status.scaling import previous_condition, published_decision
-from halcyon.scaling.lazy_text import plain
+from halcyon.scaling.lazy_text import rounded
 from halcyon.scaling.planner import capacity_source
 from halcyon.scaling.planner.answer_evidence import MEASURED
 from halcyon.scaling.planner.capacity_source import CapacitySource
@@ -84,7 +84,7 @@ def _figures(capacity: CapacitySource, measured: Measured) -> dict[str, Any]:
     fields: dict[str, Any] = {"source": capacity.name, "why": capacity.why[:_TEXT]}
     for name, value in (("requestsPerSecond", capacity.rps), ("sustainedRequestsPerSecond", capacity.sustained_rps)):
         if value is not None:
-            fields[name] = _rounded(value)
+            fields[name] = rounded(value)
     lines = []
     aims, replica = capacity.objectives, capacity.replica
     instances = measured.served.instances if aims is None else aims.instances
@@ -105,11 +105,7 @@ def _figures(capacity: CapacitySource, measured: Measured) -> dict[str, Any]:
 def _line(instances: int, constant_ms: float, per_row_ms: float, largest: int) -> dict[str, Any]:
     return {
         "instances": instances,
-        "constantMilliseconds": _rounded(constant_ms),
-        "perRowMilliseconds": _rounded(per_row_ms),
+        "constantMilliseconds": rounded(constant_ms),
+        "perRowMilliseconds": rounded(per_row_ms),
         "maxBatchSize": largest,
     }
-
-
-def _rounded(value: float) -> str:
-    return plain(value, 3) if value < 999.5 else f"{value:.0f}"

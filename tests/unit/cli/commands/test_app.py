@@ -212,6 +212,7 @@ def test_wrong_usage_is_status_2_and_says_so_on_stderr(
         (["resume", "m", "-A"], "-A needs --all, and m names one model; omit -A"),
         (["resume", "m", "-l", "team=x"], "-l needs --all, and m names one model; omit -l"),
         (["pause", "--site", "-A"], "--site is for the whole site; omit -A"),
+        (["get", "m", "-w", "-o", "yaml"], "-w shows a tree, which -o yaml isn't; omit one of them"),
         (["resume", "--site", "-l", "team=x"], "--site is for the whole site; omit -l"),
     ],
 )
@@ -304,6 +305,7 @@ def shell(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
         ("$HALCYON lint -f m.yaml >&-", 1, ""),
         ("$HALCYON lint -f - <&-", 2, "halcyon lint: stdin: no ModelDeployment or BatchInference in it"),
         ("$HALCYON plan -f m.yaml --offline 2>&-", 2, ""),
+        ("$HALCYON lint -f m.yaml.none 2>/dev/full", 2, ""),
     ],
 )
 def test_streams_that_are_closed_full_or_not_unicode_are_no_traceback(

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from halcyon_cli.arguments import options
 from halcyon_cli.arguments.options import Output
 from halcyon_cli.commands import logs, watch
 from halcyon_cli.kube.client import Target
@@ -55,3 +56,24 @@ def test_a_watch_ends_with_its_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster: Any = None
     assert watch.follow(cluster, "digits", Output("table"), None) == 0
     assert len(pages) == 1
+
+
+def test_a_terminal_without_escape_sequences_gets_plain_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    pages: list[str] = []
+
+    def shown(page: str) -> bool:
+        pages.append(page)
+        return True
+
+    seen = inventories.steady()
+    monkeypatch.setattr(watch, "read_inventory", lambda *_: seen)
+    monkeypatch.setattr(watch, "changes", lambda *_: [(seen, "a warning")])
+    monkeypatch.setattr(watch, "emit", shown)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "dumb")
+    cluster: Any = None
+    assert watch.follow(cluster, "digits", Output("table"), None) == 0
+    assert len(pages) == 2
+    assert (options.has_escapes(sys.stdout), options._use_color(no_color=False)) == (False, False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert (options.has_escapes(sys.stdout), options._use_color(no_color=False)) == (True, True)

@@ -190,7 +190,7 @@ def test_a_failed_batch_is_shown_with_its_message() -> None:
 
     assert cause.summary == "a batch of digits has failed (OutputFull)"
     assert cause.evidence == ("batchinference night: no space is left",)
-    assert cause.next_step == "remove the cause, then halcyon batch resume night"
+    assert cause.next_step == "remove the cause, then halcyon batch resume night -n team"
 
 
 def test_a_missing_operator_is_reported() -> None:
@@ -249,3 +249,28 @@ def test_warnings_of_balancer_pods_that_are_not_ready_are_shown() -> None:
 def test_events_of_models_with_longer_names_are_left_out(subject: str, is_other: bool) -> None:
     event = {**EVENT, "regarding": {"kind": "ReplicaSet", "name": subject}}
     assert is_of_another(event, ["digits-v2"], {"digits-v2-is-mine"}) is is_other
+
+
+def test_an_invalid_batch_is_a_cause_with_its_field() -> None:
+    conditions = [
+        {"type": kind, "status": status, "reason": "Invalid", "message": "spec.rowsPerRequest is 0"}
+        for kind, status in (("Failed", "True"), ("Complete", "False"))
+    ]
+    (cause,) = causes_in(served(), batches=[{"metadata": {"name": "night"}, "status": {"conditions": conditions}}])
+    assert cause.summary == "a batch of digits has failed (Invalid)"
+    assert cause.evidence == ("batchinference night: spec.rowsPerRequest is 0",)
+    assert cause.next_step == "correct the field that the message names: kubectl edit batchinference night -n team"
+
+
+@pytest.mark.parametrize(
+    ("before", "seconds"), [({"started": NOW - 400}, 400), ({"started": NOW - 5}, None), ({"scheduled": NOW - 5}, None)]
+)
+def test_the_time_without_a_node_is_no_slow_start(before: dict[str, float], seconds: int | None) -> None:
+    times = {name: rfc3339(at) for name, at in {"scheduled": NOW - 500, **before}.items()}
+    triton = SLOW | {"state": {"running": {"startedAt": times["started"]}}} if "started" in times else None
+    pulling = {"name": "triton", "restartCount": 0, "state": {"waiting": {"reason": "ContainerCreating"}}}
+    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": times["scheduled"]}
+    meta = {"creationTimestamp": rfc3339(NOW - 7200)}
+    late = pod("p", init=[], containers=[triton or pulling], metadata=meta, status={"conditions": [scheduled]})
+    evidence = [item for cause in causes_in(served(late)) for item in cause.evidence if item.startswith("pod p")]
+    assert evidence == ([] if seconds is None else [f"pod p has been loading for {seconds} s"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from halcyon_cli.kube.batches import unended
+from halcyon_cli.kube.batches import failure, state, unended
 from tests.unit.cli.commands.inference.test_batch import RUNNING
 
 
@@ -23,3 +23,10 @@ def test_a_sentence_has_the_progress_or_the_reason() -> None:
         ("Waiting", "batch late is Waiting: 503: no server"),
         ("Pending", "batch new is Pending"),
     ]
+
+
+def test_an_invalid_batch_has_ended() -> None:
+    invalid = waiting("night", "Invalid", "spec.rowsPerRequest is 0")
+    invalid["status"]["conditions"].insert(0, invalid["status"]["conditions"][0] | {"type": "Failed", "status": "True"})
+    assert unended([invalid]) == []
+    assert (state(invalid), failure(invalid)) == (("Failed", "spec.rowsPerRequest is 0"), "Invalid")

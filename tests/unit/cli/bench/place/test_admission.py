@@ -71,6 +71,9 @@ def test_gpu_budget_refuses_with_its_holders() -> None:
     assert message.startswith(
         "a copy needs 2 GPUs, and the site's GPU budget (chart value gpuBudget) is 7, of which models hold 6: team/b 4, team/a 2."
     )
+    raised = holding("b", 2)
+    raised["spec"]["scaling"] = {"minReplicas": 3, "maxReplicas": 9}
+    assert "of which models hold 8: team/b 6" in lacking_budget([holding("a", 1), raised], holding("b-bench", 1), 8)
 
 
 class _Jobs:

@@ -94,3 +94,7 @@ def test_models_that_must_not_be_loaded_are_refused(model: dict[str, Any], messa
     reason = refusal(model)
     assert message in reason
     assert bool(message) == bool(reason)
+
+
+def test_a_high_rate_has_no_exponent() -> None:
+    assert crossed(Step(2400.0, 9600, 0, 9.0), LIMITS).startswith("at 2400 requests/s, p95 was 9000.0 ms")

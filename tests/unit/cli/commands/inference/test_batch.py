@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from halcyon.main import main
-from halcyon_cli.commands.inference.batch import manifest, row
+from halcyon_cli.commands.inference.batch import row
+from halcyon_cli.commands.inference.batch_manifest import manifest
 from halcyon_cli.errors import InputError
 
 OPTIONS: dict[str, Any] = {
@@ -94,6 +95,7 @@ def test_the_options_for_buckets_apply_to_each_place_in_one() -> None:
             "--deadline is 2026-13-01T06:00:00Z, and neither a time as 2026-12-01T06:00:00Z",
         ),
         ({"hooks": "h", "prepare": "no"}, "spec.hooks.prepare"),
+        ({"name": "Night"}, "the name of the batch is 'Night' (5 characters); it must match"),
     ],
 )
 def test_a_wrong_option_is_refused_with_an_example(others: dict[str, Any], message: str) -> None:
@@ -120,6 +122,7 @@ def test_yaml_is_printed_and_nothing_is_created(tmp_path: Path, capsys: pytest.C
         (["digits", "-A", "--input", "pvc://s/a", "--output", "pvc://s/b"], "-A is for halcyon batch list"),
         (["follow", "night", "-A"], "-A is for halcyon batch list; name the namespace with -n"),
         (["resume", "night", "--max-failures", "5"], "--max-failures is for a new batch, and resume makes none"),
+        (["follow", "night", "-o", "json"], "-o prints an object, and follow the progress; leave it out"),
         (["list", "--gentle"], "--gentle is for a new batch, and list makes none"),
         (["follow"], "it needs a model, or list, or one of follow"),
     ],
@@ -129,3 +132,8 @@ def test_options_without_an_effect_are_refused(
 ) -> None:
     assert main(["batch", *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_the_name_of_a_model_can_be_too_long_for_a_batch() -> None:
+    with pytest.raises(InputError, match=r"\(53 characters\); it must match .*; choose one, for example --name night"):
+        manifest("m" * 47, "team", OPTIONS, now=0.0)
