@@ -139,7 +139,7 @@ def _kind(schema: JsonSchema) -> str:
         return f"{kinds.get(schema.get('x-kubernetes-list-type', ''), 'list')} of {schema['items']['type']}"
     if "additionalProperties" in schema:
         return f"map of {schema['additionalProperties']['type']}"
-    return str(schema["type"])
+    return "string or integer" if schema.get("x-kubernetes-int-or-string") else str(schema["type"])
 
 
 def _default(schema: JsonSchema) -> str:

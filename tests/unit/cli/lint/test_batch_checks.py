@@ -32,7 +32,7 @@ def test_a_valid_batch_has_no_findings(more: str) -> None:
         (GOOD + "  hooks: {prepare: 'x.py:f'}\n", 8, "missing-field", "spec.hooks.configMap is missing"),
         (GOOD + "  hooks: {configMap: h}\n", 8, "conflicting-fields", "spec.hooks has neither prepare nor finish"),
         (GOOD + "  workers: '2'\n", 8, "invalid-value", 'spec.workers is "2": input should be a valid integer'),
-        (GOOD + "  cpu: 2\n", 8, "invalid-value", "spec.cpu is 2: input should be a valid string"),
+        (GOOD + "  cpu: 2.5\n", 8, "invalid-value", "spec.cpu is 2.5: input should be a valid string"),
         (GOOD + "  cpu: 1m\n", 8, "invalid-value", 'spec.cpu is "1m": must be between 10m and 256'),
         (GOOD + "  deadline: tomorrow\n", 8, "invalid-value", "spec.deadline is 'tomorrow'; it must be a time"),
         (GOOD + "  deadline: 2026-13-01T06:00:00Z\n", 8, "invalid-value", "it must be a time, for example 2026-12-01T"),
