@@ -441,7 +441,11 @@ FIELDS: list[tuple[str, Any, str]] = [
         "1Q",
         'spec.runtime.sharedMemory is "1Q": must be a quantity between 0 and 100Ti, for example 500m, 2 or 4Gi',
     ),
-    ("runtime.sharedMemory", -1, "spec.runtime.sharedMemory is -1: must be a quantity between 0 and 100Ti"),
+    (
+        "runtime.sharedMemory",
+        -1,
+        'spec.runtime.sharedMemory is "-1": must be a quantity between 0 and 100Ti, for example 500m, 2 or 4Gi',
+    ),
     (
         "runtime.resources",
         {"limits": {"cpu": 0.5}},

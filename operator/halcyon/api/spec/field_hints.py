@@ -29,6 +29,7 @@ RENAMED: Final[Mapping[str, str]] = {
     "spec.runtime.resources.memory": "spec.runtime.resources.requests.memory or .limits.memory",
     "spec.runtime.resources.requests.nvidia.com/gpu": "spec.runtime.gpu.count",
     "spec.runtime.resources.limits.nvidia.com/gpu": "spec.runtime.gpu.count",
+    "spec.runtime.placement.topologySpreadConstraints[].labelSelector": "no selector: Halcyon selects the model's server pods",
     "spec.scaling.idleAfter": "spec.scaling.idleTimeout",
     "spec.traffic.balancer": "spec.traffic.mode; HAProxy is Balancer, and Service is Direct",
     "spec.traffic.requestTimeout": (
@@ -73,6 +74,12 @@ EXAMPLES: Final[Mapping[str, str]] = {
     "spec.runtime.image": "for example image: registry.example.com/tritonserver:25.09",
 }
 """Fields whose limits or pattern do not show what a good value looks like, each with an example."""
+
+URI_SCHEMES: Final[Mapping[str, str]] = {
+    "pvc": "use spec.model.source.persistentVolumeClaim, for example persistentVolumeClaim: {claimName: models, path: resnet50}",
+    "oci": "use spec.model.source.image, for example image: {reference: registry.example.com/models/resnet50:4}",
+}
+"""Schemes of KServe's `storageUri` for sources that are not a `uri` here, each with the field to use."""
 
 POD_PLACES: Final[Mapping[str, str]] = {
     "image": "spec.runtime.image",

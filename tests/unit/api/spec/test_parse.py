@@ -294,3 +294,28 @@ def test_a_quantity_as_a_number_is_the_text_with_its_digits() -> None:
     assert parse("digits", document("runtime.resources", numbers)) == parse(
         "digits", document("runtime.resources", texts)
     )
+
+
+@pytest.mark.parametrize(
+    ("uri", "field"),
+    [
+        ("pvc://models/resnet50", "spec.model.source.persistentVolumeClaim"),
+        ("oci://registry.example.com/a:1", "spec.model.source.image"),
+    ],
+)
+def test_a_storage_uri_of_kserve_names_the_field_of_its_kind(uri: str, field: str) -> None:
+    spec = document() | {"model": {"source": {"uri": uri}}}
+
+    with pytest.raises(SpecError) as error:
+        parse("digits", spec)
+
+    assert [sentence for sentence in error.value.sentences if f"use {field}, for example" in sentence]
+
+
+def test_a_spread_needs_no_label_selector() -> None:
+    spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
+
+    assert refusal("runtime.placement", {"topologySpreadConstraints": [spread]}) == (
+        "spec.runtime.placement.topologySpreadConstraints[0].labelSelector is not a field; use no selector: Halcyon "
+        "selects the model's server pods"
+    )
