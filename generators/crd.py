@@ -166,7 +166,6 @@ def _in_crd_form(schema: JsonSchema, *, item: bool = False) -> JsonSchema:
     changed = {key: value for key, value in schema.items() if key != "default" or not item}
     if changed.get("x-kubernetes-int-or-string"):  # a structural schema gives such a field no type of its own
         del changed["type"]
-        changed["anyOf"] = [{"type": "integer"}, {"type": "string"}]
     if "properties" in schema:
         changed["properties"] = {name: _in_crd_form(field, item=item) for name, field in schema["properties"].items()}
     if "items" in schema:
