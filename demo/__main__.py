@@ -44,7 +44,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command. Return 0, 1 if a budget was missed or a step failed, or 130 if interrupted."""
+    """Run one command. Return 0 on success, 1 if a budget was missed or a step failed, and 130 if interrupted."""
     options = _parser().parse_args(arguments)
     # Child processes such as a load generator or a port-forward must end with this process, including on SIGTERM.
     interrupts.heed()

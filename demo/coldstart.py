@@ -1,4 +1,4 @@
-"""Time from `kubectl apply` to the first response of a model, and how it divides into steps."""
+"""Time from `kubectl apply` to the first response of a model, and its breakdown into steps."""
 
 import threading
 import time
@@ -25,7 +25,7 @@ _EAGER = [
 
 @dataclass(frozen=True)
 class ColdStart:
-    """Seconds from the start of `kubectl apply` to each step, up to the first response through the Service.
+    """Seconds from the start of `kubectl apply` until each step, up to the first response through the Service.
 
     The steps are observed by polling every 50 ms: pod created, scheduled, model fetched, Triton started, model ready
     (the model pod is Ready), balancer ready (the balancer pod is Ready).
@@ -39,7 +39,7 @@ def cold_start(kube: Kube, name: str, *, manifest: str, limit_s: float = 60) -> 
     """Apply the manifest of a model that doesn't exist yet, and send requests until one succeeds.
 
     Raises:
-        DemoError: no response within `limit_s`; the message contains the model's conditions.
+        DemoError: there was no response within `limit_s` seconds; the message contains the model's conditions.
     """
     stop = threading.Event()
     phases: dict[str, float] = {}

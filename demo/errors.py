@@ -1,5 +1,5 @@
-"""The only exception class of the demo."""
+"""Exception class of the demo."""
 
 
 class DemoError(Exception):
-    """A step that can't continue. The message has the problem, the reason and the next step."""
+    """A step can't continue. The message gives the problem, the reason and the next step."""

@@ -1,4 +1,4 @@
-"""The measurements (figures): their keys, their budgets, the table at the end, and build/demo.json."""
+"""Measured figures: their keys, their budgets, the table at the end, and build/demo.json."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from e2e.load.settings import Report
 
 FILE = REPOSITORY / "build" / "demo.json"
 FROM_TESTS = REPOSITORY / "build" / "figures"
-"""Folder of the figures that `make test` measures, one file each."""
+"""Folder with the figures that `make test` measures, one file per figure."""
 KEYS = (
     "apply_to_first_answer_s",
     "cold_start_s",
@@ -42,7 +42,7 @@ Figures = dict[str, Any]
 
 @dataclass(frozen=True)
 class Budget:
-    """The limit that a figure must keep."""
+    """Limit that a figure must not exceed, or must reach."""
 
     key: str
     title: str
@@ -81,10 +81,10 @@ BUDGETS = (
     Budget("goodput_at_3x", "goodput at three times the capacity", ">= 0.9", lambda value: value >= 0.9),
 )
 _REJECTED = "than its pods can answer within"
-"""Words of a balancer's answer to a request that can't be answered within `targets.latency`."""
+"""Words in a balancer's response to a request that can't be answered within `targets.latency`."""
 SKIPPED, TUNNELLED = "skipped", "by tunnel"
 BY_TUNNEL = frozenset({"apply_to_first_answer_s", "batching_gain"})
-"""Figures that are measured through `kubectl port-forward` on a user's own cluster. There they are shown, but not
+"""Figures that are measured through `kubectl port-forward` on a user's own cluster. They are then shown, but not
 checked against a budget."""
 BY_TESTS = frozenset({"unit_tests_s", "worker_exits", "dead_backend_out_s", "goodput_at_3x"})
 """Figures that `make test` measures. If it has not run yet, their budgets don't count as missed."""
@@ -92,7 +92,7 @@ BY_TESTS = frozenset({"unit_tests_s", "worker_exits", "dead_backend_out_s", "goo
 
 @dataclass(frozen=True)
 class Row:
-    """A figure with its budget. `ok` is None if the figure was skipped on purpose or can't be judged here."""
+    """Figure with its budget. `ok` is None if the figure was skipped on purpose or can't be judged here."""
 
     budget: Budget
     value: Any
@@ -119,13 +119,13 @@ def from_tests(folder: Path = FROM_TESTS) -> Figures:
 
 
 def failures(kinds: Mapping[str, int]) -> dict[str, int]:
-    """Return the requests that a balancer rejected for the latency objective, and all others that were not answered."""
+    """Return how many requests a balancer rejected for the latency objective, and how many others failed."""
     rejected = sum(count for kind, count in kinds.items() if _REJECTED in kind)
     return {"rejected_requests": rejected, "failed_requests": sum(kinds.values()) - rejected}
 
 
 def outcome_text(report: Report) -> str:
-    """Return how many requests of a load were answered, rejected for the objective, and failed."""
+    """Return a text with the numbers of answered, rejected (for the objective), and failed requests of a load."""
     counts = failures(report.failures)
     rejected = f"{counts['rejected_requests']} rejected, " if counts["rejected_requests"] else ""
     return f"{report.answered} answered, {rejected}{counts['failed_requests']} failed"
@@ -144,7 +144,7 @@ def table(rows: list[Row]) -> Table:
 
 
 def figure_text(value: Any) -> str:
-    """Return a figure as text."""
+    """Format a figure as text."""
     if value is None:
         return "-"
     if isinstance(value, list):

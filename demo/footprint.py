@@ -19,7 +19,7 @@ _STATUS_OF_ALL = ("sh", "-c", "cat /proc/[0-9]*/status 2>/dev/null | grep ^VmRSS
 
 
 def operator_rss_mib(kube: Kube) -> float:
-    """Return the largest resident memory of the operator's processes, in MiB."""
+    """Return the largest resident memory of any operator process, in MiB."""
     rss_bytes = [total(kube.metrics(pod, _OPERATOR_PORT), "process_resident_memory_bytes") for pod in kube.operators()]
     return round(max(rss_bytes, default=0.0) / 2**20, 1)
 
@@ -27,7 +27,7 @@ def operator_rss_mib(kube: Kube) -> float:
 def balancer_rss_mib(kube: Kube, name: str) -> tuple[float, float]:
     """Return (agent, whole pod) resident memory in MiB of the largest balancer pod of a model.
 
-    The values are sums over processes. Pages that two processes share are counted twice, so they are upper bounds.
+    The values are sums over processes. They are upper bounds, because pages shared by two processes are counted twice.
     """
     agents, pods = [0.0], [0.0]
     for pod in kube.pods(name, "balancer"):
@@ -64,12 +64,12 @@ def idle_model(name: str, *, image: str | None = None) -> dict[str, Any]:
 def wait_for_idle_models(kube: Kube, names: list[str], *, limit_s: float = 300) -> float:
     """Wait until all idle models serve, and return the seconds that this took.
 
-    A balancer requests 60m of CPU, which it doesn't use when idle. Beside all other pods, twenty balancers may not fit on
-    the two cores of a small node. Requests affect only the scheduling, so they are lowered in the pods by in-place
+    A balancer requests 60m of CPU, which it doesn't use when idle. Next to all other pods, twenty balancers may not fit
+    on the two cores of a small node. Requests affect only the scheduling, so they are lowered in the pods by in-place
     resize. The operator ignores this change.
 
     Raises:
-        DemoError: the models don't all serve within `limit_s`.
+        DemoError: some models don't serve within `limit_s` seconds.
     """
     lowered: set[str] = set()
 
@@ -96,7 +96,7 @@ def _lower_requests(kube: Kube, pod: str) -> None:
 
 
 def writes(kube: Kube) -> dict[str, float]:
-    """Return the writes to the API server by operator pod, since its start, without writes to Leases and reviews.
+    """Return the number of writes to the API server since its start, by operator pod, not counting Leases and reviews.
 
     Raises:
         DemoError: a pod doesn't respond.
@@ -111,7 +111,7 @@ def writes(kube: Kube) -> dict[str, float]:
 
 
 def writes_at_rest(kube: Kube, *, seconds: float) -> int:
-    """Count the writes of all operators for `seconds`, after a wait for idleness.
+    """Count the writes of all operators for `seconds` seconds, after waiting until they are idle.
 
     The count begins after 15 s without writes, or after two minutes.
 
@@ -134,7 +134,7 @@ def writes_at_rest(kube: Kube, *, seconds: float) -> int:
 
 
 def versions(kube: Kube, name: str) -> dict[str, str]:
-    """Return the versions in use, as the running components report them, not as they were configured."""
+    """Return the versions in use, as reported by the running components and not as configured."""
     nodes = kube.items("/api/v1/nodes")
     runtime = nodes[0]["status"]["nodeInfo"]["containerRuntimeVersion"] if nodes else "?"
     balancer = next((p["metadata"]["name"] for p in kube.pods(name, "balancer") if is_ready(p)), "")

@@ -1,4 +1,4 @@
-"""A Kubernetes cluster for the demo: kubectl and Helm, fast reads, and addresses reachable from this machine."""
+"""Kubernetes cluster for the demo: kubectl and Helm, fast reads, and addresses that are reachable from this machine."""
 
 import json
 import os
@@ -32,7 +32,7 @@ _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 @dataclass(frozen=True)
 class Sample:
-    """One line of Prometheus text format."""
+    """Sample in Prometheus text format."""
 
     name: str
     labels: dict[str, str]
@@ -41,7 +41,7 @@ class Sample:
 
 @dataclass(kw_only=True)
 class Kube:
-    """A cluster, and the namespace of the demo's models.
+    """Cluster, with the namespace of the demo's models.
 
     `reachable` is True if this machine can connect to Service and pod addresses, as with the embedded cluster.
     Otherwise `address` uses `kubectl port-forward`, which `close` ends.
@@ -88,7 +88,7 @@ class Kube:
         return Kubectl(programs=self.programs, kubeconfig=self.kubeconfig, namespace=namespace)
 
     def raw(self, path: str, **query: str) -> tuple[int, bytes]:
-        """GET a path of the API server, and return (status, body), or (0, the reason) if the server is unreachable.
+        """Send a GET request to the API server. Return (status, body), or (0, the reason) if the server is unreachable.
 
         This takes milliseconds, much less than kubectl.
         """
@@ -102,7 +102,7 @@ class Kube:
             return 0, str(error).encode()
 
     def json(self, path: str, **query: str) -> dict[str, Any] | None:
-        """GET an object; return None if it doesn't exist or there is no response."""
+        """Return an object from a path of the API server; None if it doesn't exist or there is no response."""
         status, body = self.raw(path, **query)
         if status != 200:
             return None
@@ -110,11 +110,11 @@ class Kube:
         return decoded if isinstance(decoded, dict) else None
 
     def items(self, path: str, **query: str) -> list[dict[str, Any]]:
-        """GET a list; return an empty list if there is no response."""
+        """Return the items of a list from a path of the API server; empty if there is no response."""
         return list((self.json(path, **query) or {}).get("items") or [])
 
     def model(self, name: str) -> dict[str, Any] | None:
-        """Return a ModelDeployment of the demo's namespace."""
+        """Return a ModelDeployment in the demo's namespace."""
         return self.json(f"{GROUP}/namespaces/{self.namespace}/modeldeployments/{name}")
 
     def condition(self, name: str, kind: str) -> dict[str, Any] | None:
@@ -140,7 +140,7 @@ class Kube:
         return samples(body.decode()) if status == 200 else None
 
     def external_metric(self, name: str, metric: str) -> float | None:
-        """Return a model's external metric as its HPA reads it, summed over pods; None if the API returns an error."""
+        """Return a model's external metric as its HPA gets it, summed over pods; None if the API returns an error."""
         selector = f"{OWNER_LABEL}={name}"
         path = f"/apis/external.metrics.k8s.io/v1beta1/namespaces/{self.namespace}/{metric}"
         metric_values = self.items(path, labelSelector=selector)
@@ -207,7 +207,7 @@ class Kube:
         self._forwards.clear()
 
     def must_address(self, service: str, port: int) -> str:
-        """Return the same as `address`, but raise an error if the Service isn't available."""
+        """Return the result of `address`; raise an error if the Service isn't available."""
         address = self.address(service, port)
         if address is None:
             raise DemoError(f"Service {service} is missing; see: kubectl describe mdep {service}")
@@ -244,7 +244,7 @@ def total(metrics: Iterable[Sample] | None, name: str) -> float:
 
 
 def quantity(text: str) -> float:
-    """Parse a Kubernetes quantity as in the metrics APIs: `7`, `1500m`, `12k`."""
+    """Parse a Kubernetes quantity as used by the metrics APIs: `7`, `1500m`, `12k`."""
     factors = {"m": 1e-3, "u": 1e-6, "n": 1e-9, "k": 1e3, "M": 1e6}
     return float(text[:-1]) * factors[text[-1]] if text[-1] in factors else float(text)
 
@@ -260,7 +260,7 @@ def wait_for(is_met: Callable[[], bool], *, goal: str, limit_s: float, every_s: 
     """Wait until `is_met` returns a true value, and return the seconds that this took.
 
     Args:
-        is_met: condition to wait for.
+        is_met: function that checks the condition.
         goal: description of the condition, for the error message.
         limit_s: time limit on an idle machine, in seconds.
         every_s: polling interval in seconds.

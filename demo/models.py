@@ -17,7 +17,7 @@ HTTP_PORT, GRPC_PORT, TRITON_METRICS_PORT = 8000, 8001, 8002
 
 
 def documents() -> dict[str, dict[str, Any]]:
-    """Return the objects in digits.yaml by kind."""
+    """Return the objects in digits.yaml, by kind."""
     return {document["kind"]: document for document in yaml.safe_load_all(MANIFEST.read_text())}
 
 
@@ -58,11 +58,11 @@ def ready_servers(kube: Kube, name: str) -> int:
 def wait_until_served(kube: Kube, *names: str, replicas: int = 1, limit_s: float = 90) -> float:
     """Wait until each model has its model pods and, if it uses one, a balancer; return the seconds that this took.
 
-    If Service addresses are reachable from this machine, also wait until they accept connections: kube-proxy learns of
-    a Ready pod slightly later than the API server.
+    If Service addresses are reachable from this machine, also wait until they accept connections, because kube-proxy
+    learns of a Ready pod slightly later than the API server.
 
     Raises:
-        DemoError: the time limit passed; the message contains the models' conditions.
+        DemoError: the time limit was exceeded; the message contains the models' conditions.
     """
 
     def served() -> bool:
@@ -120,9 +120,9 @@ def triton_counts(kube: Kube, name: str) -> dict[str, tuple[float, float]]:
 
 
 def mean_batch(before: dict[str, tuple[float, float]], after: dict[str, tuple[float, float]]) -> float | None:
-    """Return the mean rows per execution between two readings of the counters.
+    """Return the mean number of rows per execution between two readings of the counters.
 
-    Pods that are gone are ignored, and new ones count from 0.
+    Pods that no longer exist are ignored, and the counters of new pods start at 0.
     """
     rows = executions = 0.0
     for pod, (rows_after, executions_after) in after.items():
@@ -133,5 +133,5 @@ def mean_batch(before: dict[str, tuple[float, float]], after: dict[str, tuple[fl
 
 
 def as_text(document: dict[str, Any]) -> str:
-    """Return an object as text that kubectl accepts."""
+    """Return an object as text for kubectl."""
     return json.dumps(document)

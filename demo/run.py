@@ -1,4 +1,4 @@
-"""The sequence of the demo's steps. Each step measures, is shown, and records its figures for build/demo.json."""
+"""Sequence of the demo's steps. Each step is shown, measures, and records its figures for build/demo.json."""
 
 import shlex
 from collections.abc import Callable
@@ -18,8 +18,8 @@ from e2e.load.process import LoadFailedError
 from e2e.load.settings import Load, Report
 
 _STEP_LIMIT_S = 150
-"""Time limit for a scaling step in seconds: the HPA's sync interval of 15 s, the 15 s mean of the signals, and a
-margin."""
+"""Time limit for a scaling step in seconds: the HPA's sync interval of 15 s, the averaging time of the signals of 15 s,
+and a margin."""
 _LONG_PARTS = frozenset(
     {
         "batching_gain",
@@ -37,7 +37,7 @@ _NOT_QUICK = "--quick leaves it out"
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The options of `up`."""
+    """Options of the command `up`."""
 
     cluster: str = "halcyon"
     quick: bool = False
@@ -47,7 +47,7 @@ class Options:
 
 @dataclass
 class Demo:
-    """The steps on a cluster with Halcyon, and the figures that they measure."""
+    """Steps of the demo on a cluster with Halcyon, and the figures that they measure."""
 
     options: Options
     screen: Screen
@@ -58,11 +58,11 @@ class Demo:
 
     @property
     def kube(self) -> Kube:
-        """The cluster."""
+        """Cluster on which the demo runs."""
         return self.installed.kube
 
     def run(self) -> None:
-        """Run all steps. If one fails, the failure is shown, and the steps that don't depend on it continue."""
+        """Run all steps. If a step fails, show the failure, and continue with the steps that don't depend on it."""
         if not self._step("kubectl apply -f manifests/examples/digits.yaml", self._apply):
             return
         self._step("held-out digits over HTTP and gRPC", self._accuracy)
@@ -139,7 +139,7 @@ class Demo:
         return f"{figures.figure_text(report.shares)} of {report.answered} requests"
 
     def _scaling(self) -> None:
-        """Scale up by queue, GPU utilization and planner, and down after each, while a probe counts failures."""
+        """Scale up by queue, GPU utilization and planner, and down after each, while a probe counts failed requests."""
         probes = scaling.Probes(self.kube, DIGITS)
         with Watch(self.kube, DIGITS, on_sample=self.screen.sample) as watch, probes:
             self._step(
@@ -230,7 +230,7 @@ class Demo:
 
 
 def up(options: Options) -> int:
-    """Start everything and measure. Return 0, or 1 if a budget was missed or a step failed."""
+    """Start everything, and run the demo. Return 1 if a budget was missed or a step failed, otherwise 0."""
     with Screen() as screen:
         try:
             installed = install(options.cluster, hpa_sync=options.hpa_sync, step=screen.step)

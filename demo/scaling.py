@@ -1,4 +1,4 @@
-"""Loads that make the HPA scale: a long queue, a busy GPU, the planner; then none. A probe counts failures."""
+"""Loads that make the HPA scale: a long queue, a busy GPU, the planner, then none. A probe counts failed requests."""
 
 import json
 import time
@@ -18,29 +18,30 @@ from e2e.load.process import RunningLoad
 from e2e.load.settings import Load, Report
 
 QUEUE_CLIENTS = 96
-"""Number of clients. 16 requests are in the batch, so about 80 wait: five times the target of 16 per replica."""
+"""Number of clients. 16 of their requests are in the batch, so about 80 wait: five times the target of 16 per
+replica."""
 GPU_RATE_RPS = 200.0
-"""Request rate that keeps one replica about two thirds busy (target: 50 %), in batches of two, without a queue. The
-rate is fixed (an open loop), so that two replicas are below the target. Closed-loop clients would keep any number of
-replicas busy."""
+"""Request rate that keeps one replica about two thirds busy (the target is 50 %), in batches of two, without a queue.
+The rate is fixed (an open loop), so that two replicas are below the target. Closed-loop clients would keep any number
+of replicas busy."""
 PLANNED_LATENCY = "60ms"
-"""Latency target of the planner. With 96 clients, one replica responds after 100 ms."""
+"""Latency target for the planner. With 96 clients, one replica responds after 100 ms."""
 AT_REST_S = 30.0
-"""Time in seconds for which a new planner observes the idle load. In its first seconds, it keeps the running replicas
-and trusts its measurements little."""
+"""Time in seconds for which a new planner observes the idle load. In its first seconds, it keeps the current replicas
+and gives little weight to its measurements."""
 PROBE_RPS = 5.0
 _LONGEST_S = 1800.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One load, and how the HPA scaled for it."""
+    """Scaling step: one load, and the resulting scaling."""
 
     to_scale_s: float
-    """Seconds from the first request until the replicas changed in /scale."""
+    """Seconds from the first request until the replicas changed in the scale subresource."""
     change: Change
     reason: str
-    """The decision's reason, in the words of the HPA (the metric values that it used) or of the planner."""
+    """Reason for the decision, in the words of the HPA (with the metric values that it used) or of the planner."""
     report: Report
     mean_batch: float | None
     """Mean batch size over the whole load and all pods, from Triton's counters."""
@@ -72,7 +73,7 @@ def step_up(
     `reason_of` returns the reason for the scaling; by default, the HPA's.
 
     Raises:
-        DemoError: the load ended before this.
+        DemoError: the load ended before the replicas were added and ready.
     """
     before = models.triton_counts(kube, watch.name)
     with RunningLoad(load, on_report=on_report) as running:
@@ -125,7 +126,7 @@ def step_down(watch: Watch, *, to: int = 1, limit_s: float = 240) -> float:
 
 
 def hpa_message(kube: Kube, name: str) -> str:
-    """Return the HPA's description of the metric with the highest desired replicas in its last sync."""
+    """Return the HPA's description of the metric that required the most replicas in its last sync."""
     hpa: dict[str, Any] = (
         kube.json(f"/apis/autoscaling/v2/namespaces/{kube.namespace}/horizontalpodautoscalers/{name}") or {}
     )
@@ -135,9 +136,9 @@ def hpa_message(kube: Kube, name: str) -> str:
 
 
 def rescale_message(kube: Kube, name: str, size: int, *, since_s: float) -> str:
-    """Return the reason for scaling to `size`, from the HPA's Event since `since_s` (seconds since the epoch).
+    """Return the reason for scaling to `size`, from an Event of the HPA after `since_s` (in seconds since the epoch).
 
-    The HPA writes its status later, when it may already describe the next sync.
+    The HPA's status isn't used, because it is written later, when it may already describe the next sync.
 
     Raises:
         DemoError: there is no such Event; the message contains the HPA's status.
@@ -168,7 +169,10 @@ def _epoch_s(timestamp: str) -> float:
 
 
 def planner_reason(kube: Kube, name: str, replicas: int) -> str:
-    """Return the planner's reason for at least `replicas` replicas. The status is written after the replicas."""
+    """Return the planner's reason for at least `replicas` replicas.
+
+    Wait until the status has it, because the status is written after the replicas.
+    """
     wait_for(
         lambda: _scaling_status(kube, name).get("desired", 0) >= replicas,
         goal=f"the status says why {replicas} replicas",
@@ -178,7 +182,7 @@ def planner_reason(kube: Kube, name: str, replicas: int) -> str:
 
 
 def use_planner(kube: Kube, name: str) -> None:
-    """Switch the model to the planner, which doesn't change the replicas, and let it observe the idle load."""
+    """Switch the model to the planner, which doesn't change the replicas at first, and let it observe the idle load."""
     _scale_by(kube, name, {"policy": "Planner", "targets": {"latency": PLANNED_LATENCY}})
 
     def is_planned() -> bool:
@@ -207,7 +211,7 @@ def _scaling_status(kube: Kube, name: str) -> dict[str, Any]:
 
 
 class Probes:
-    """A light, steady load over both protocols while this context is open, to count the failures of requests."""
+    """Light, steady load over both protocols while this context is open, which counts failed requests."""
 
     def __init__(self, kube: Kube, name: str) -> None:
         self._kube, self._name = kube, name

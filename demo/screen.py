@@ -50,7 +50,7 @@ class Screen:
             self._live.stop()
 
     def step(self, title: str) -> None:
-        """Begin a step. If the previous step was not ended, it counts as done."""
+        """Begin a step. If the previous step has not been ended, it counts as done."""
         with self._lock:
             self._close()
             self._title, self._step_began_s = title, time.monotonic()
@@ -67,7 +67,7 @@ class Screen:
         self._print(Text(f"          {text}"))
 
     def load(self, title: str) -> None:
-        """Set the name of the load that the following reports are about; empty for none."""
+        """Set the name of the load to which the following reports belong; empty for none."""
         with self._lock:
             self._load, self._report = title, None
 
@@ -79,7 +79,7 @@ class Screen:
             self._print_sample(sample)
 
     def report(self, report: Report) -> None:
-        """Show the report on one second of the load."""
+        """Show a report on one second of the load."""
         with self._lock:
             self._report = report
 
@@ -103,7 +103,7 @@ class Screen:
         self.console.print(text)
 
     def _print_sample(self, sample: ModelSample) -> None:
-        """Print an observation if the replicas have changed, or else every few seconds."""
+        """Print an observation if the replicas have changed; otherwise only every few seconds."""
         now, replicas = time.monotonic(), (sample.replicas, sample.ready)
         with self._lock:
             if replicas == self._printed and now - self._printed_s < _LINE_EVERY_S:

@@ -1,4 +1,4 @@
-"""Checks of one model's serving: correct responses, batching, and the distribution over its pods."""
+"""Checks of a model that serves: correct responses, batching, and the distribution of requests over its pods."""
 
 import gc
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ CLIENTS = 32
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Share of the held-out digits that were classified correctly, by protocol."""
+    """Share of the held-out digits that were classified correctly, for each protocol."""
 
     http: float
     grpc: float
@@ -49,7 +49,7 @@ def accuracy(kube: Kube, name: str) -> Accuracy:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Throughput of the same model, machine and load, with and without dynamic batching."""
+    """Throughput of the same model with and without dynamic batching, on the same machine and under the same load."""
 
     batched: Report
     unbatched: Report
@@ -63,7 +63,7 @@ class Comparison:
 def compare_batching(kube: Kube, *, batched: str, unbatched: str, rounds: int = 3, round_s: float = 4) -> Comparison:
     """Run 32 closed-loop clients against each of two models, alternately, after warming up both.
 
-    Alternating rounds expose both models equally to other work on the machine. The totals of all rounds are compared.
+    Alternating rounds expose both models equally to other work on the machine. The totals over all rounds are compared.
     """
     # The name of the responding pod is not requested: there is only one, and copying it into each response costs time.
     for name in (unbatched, batched):

@@ -1,4 +1,4 @@
-"""Setup of the demo: images, a cluster and the chart. A part that exists already is kept."""
+"""Setup of the demo: images, a cluster and the chart. Parts that exist already are kept."""
 
 import os
 import shutil
@@ -25,7 +25,8 @@ from images.recipes import RECIPES
 EXISTING = "existing"
 CHART = REPOSITORY / "charts" / "halcyon"
 _CPU_IMAGE = "images.triton.registry=localhost,images.triton.repository=tritonserver-cpu,images.triton.tag=24.10"
-"""Helm values for the CPU build of Triton, which models in the demo use: the chart's default image is large, and on the internet."""
+"""Helm values for the CPU build of Triton, which models in the demo use. The chart's default image is large, and must
+be downloaded from the internet."""
 IMAGE_VALUES = REPOSITORY / "build" / "images-values.yaml"
 EXISTING_NAMESPACE = "halcyon-demo"
 _IMAGE_ANNOTATION = "imageInputs"
@@ -33,19 +34,19 @@ _IMAGE_ANNOTATION = "imageInputs"
 
 @dataclass(frozen=True, kw_only=True)
 class Installed:
-    """A cluster with Halcyon. `triton_image` is set if the models need an image other than that of digits.yaml."""
+    """Cluster with Halcyon. `triton_image` is set if the models need another image than the one in digits.yaml."""
 
     kube: Kube
     triton_image: str | None = None
     helm_s: float = 0.0
-    """Duration in seconds of `helm upgrade --install --wait`, with the images already on the node."""
+    """Duration of `helm upgrade --install --wait` in seconds, with the images already on the node."""
 
 
 def install(name: str, *, hpa_sync: str = "15s", step: Callable[[str], None]) -> Installed:
     """Build the images, start a cluster and install the chart. `step` is called with the name of each part.
 
     Raises:
-        DemoError: a part fails. The parts that exist already are not removed.
+        DemoError: a part fails. Parts that exist already are not removed.
     """
     if name == EXISTING:
         return _install_existing(step)
@@ -95,7 +96,7 @@ def existing() -> Kube:
     """Return the cluster to which KUBECONFIG refers.
 
     Raises:
-        DemoError: KUBECONFIG refers to no cluster.
+        DemoError: the kubeconfig file doesn't exist.
     """
     kubeconfig = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
     if not Path(kubeconfig).is_file():
@@ -132,7 +133,7 @@ def image_values() -> dict[str, Any]:
 
 
 def _programs() -> Path:
-    """Return the folder of kubectl and Helm: the machine's if it has both, else the embedded cluster's."""
+    """Return the folder with kubectl and Helm: the machine's if it has both, otherwise that of the embedded cluster."""
     kubectl = shutil.which("kubectl")
     if kubectl is not None and (Path(kubectl).parent / "helm").exists():
         return Path(kubectl).parent
@@ -165,7 +166,7 @@ def remove(name: str, *, step: Callable[[str], None]) -> bool:
     """Remove everything that `install` and the demo created, and return whether there was anything to remove.
 
     Raises:
-        DemoError: something can't be removed.
+        DemoError: an object can't be removed.
     """
     if name != EXISTING:
         step(f"removing cluster {name}")

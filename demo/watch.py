@@ -14,7 +14,7 @@ SAMPLE_INTERVAL_S = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSample:
-    """A sample of the model. `queue` and `gpu_percent` are sums over the pods; None if the metrics API returned no value."""
+    """Sample of the model. `queue` and `gpu_percent` are sums over the pods; None if the metrics API has no value."""
 
     at_s: float
     replicas: int
@@ -27,14 +27,14 @@ class ModelSample:
     def gpu_mean_percent(self) -> float | None:
         """Return the mean GPU utilization over the pods, as the HPA computes it.
 
-        Starting pods count as the metrics API reports them.
+        Starting pods are included with the values that the metrics API reports for them.
         """
         return None if self.gpu_percent is None or not self.pods else self.gpu_percent / self.pods
 
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """A change of the replicas in /scale; `sample` is the first observation that shows it."""
+    """Change of the replicas in the scale subresource; `sample` is the first observation that shows it."""
 
     sample: ModelSample
     before: int
@@ -42,14 +42,14 @@ class Change:
 
 
 class Watch:
-    """A thread that observes the model every half second while this context is open, with monotonic times."""
+    """Thread that observes the model every half second while this context is open. Times are monotonic."""
 
     def __init__(self, kube: Kube, name: str, *, on_sample: Callable[[ModelSample], None] | None = None) -> None:
         self.name = name
         self.latest: ModelSample | None = None
         self.changes: list[Change] = []
         self.most = 0
-        """The largest number of Ready pods observed."""
+        """Largest number of Ready pods observed."""
         self._kube, self._on_sample = kube, on_sample
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)

@@ -1,8 +1,8 @@
-"""The site policy as ValidatingAdmissionPolicies, which are enforced even while the operator is down.
+"""Site policy as ValidatingAdmissionPolicies, which are enforced even while the operator is down.
 
 `python -m generators.admission_policies` prints the part that does not depend on the site: the chart's
-files/site-policy.yaml, from which its template builds what `policies` builds here. Each limit becomes a literal in CEL,
-so no parameter object can be missing or stale in the API server.
+files/site-policy.yaml, from which its template builds the same objects as `policies`. Each limit becomes a literal in
+CEL, so no parameter object can be missing or stale in the API server.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from halcyon.api.types import GROUP, PLURAL, VERSION, cel_string
 Object = dict[str, Any]
 
 DIGESTS: Final = ("tritonDigests", "triton.digests")
-"""The variable that several rules need, and its path in the policy."""
+"""Name of a variable that several rules need, and the path of its value in the policy."""
 CHANGED: Final = "request.operation == 'CREATE' || object.spec != oldObject.spec"
-"""Only a new or changed spec is checked. Objects accepted before a limit existed can still be labelled and deleted."""
+"""Match condition with which only a new or changed spec is checked. Objects that were accepted before a limit existed
+can still be labelled and deleted."""
 
 
 def variable(rule: PolicyRule) -> str:
@@ -33,7 +34,7 @@ def variable(rule: PolicyRule) -> str:
 
 
 def parts(rule: PolicyRule) -> Object:
-    """Return what a rule contributes if its limit is set."""
+    """Return the parts of the policies that a rule adds if its limit is set."""
     name = variable(rule)
     limit = f"variables.{name}"
     return {
@@ -47,9 +48,10 @@ def parts(rule: PolicyRule) -> Object:
 
 
 def _message(rule: PolicyRule, limit: str) -> str:
-    """Return the template as CEL.
+    """Return the message template as CEL.
 
-    It uses `format`, because the API server assumes that a sum of strings may have any length, and rejects its cost.
+    It uses `format`, because the API server assumes that concatenated strings may have any length, and rejects the
+    cost.
     """
     limit_text = f"(size({limit}) == 0 ? 'none' : {limit}.join(', '))" if _is_list(rule) else f"string({limit})"
     text, values = rule.message.replace("%", "%%"), []
@@ -68,7 +70,7 @@ def _is_list(rule: PolicyRule) -> bool:
 
 
 def source() -> Object:
-    """Return the data that the chart's template is built from."""
+    """Return the data from which the chart's template is built."""
     return {
         "changed": CHANGED,
         "digests": dict(zip(("variable", "value"), DIGESTS, strict=True)),
@@ -82,8 +84,8 @@ def policies(policy: SitePolicy, name: str, *, namespaces: tuple[str, ...] = ())
 
     Args:
         policy: the site policy.
-        name: name of the objects. The objects for warnings have it with a suffix.
-        namespaces: namespaces to which the policies apply; empty: all.
+        name: name of the objects. The objects for warnings have this name with a suffix.
+        namespaces: namespaces to which the policies apply; empty for all.
     """
     objects = []
     for action, suffix in (("Deny", ""), ("Warn", "-warnings")):

@@ -111,7 +111,7 @@ def _fields(schema: dict[str, Any], path: str) -> Iterator[tuple[str, str, str]]
 
 
 def _rules(schema: dict[str, Any]) -> Iterator[str]:
-    """Return the messages of the rules of an object and of the objects in it, each once."""
+    """Return the messages of the rules of an object and of its nested objects, without duplicates."""
     messages = dict.fromkeys(rule["message"] for rule in schema.get("x-kubernetes-validations", ()))
     for field in schema["properties"].values():
         messages |= dict.fromkeys(_rules(field) if "properties" in field else ())

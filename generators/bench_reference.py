@@ -124,7 +124,7 @@ def _rows(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str]]
 
 
 def _inner(kind: Any) -> type[BaseModel] | None:
-    """Return the model of a field, or that of its list; None if it has none."""
+    """Return the model class of a field, or of the items of its list; None if there is none."""
     for candidate in (kind, *get_args(kind)):
         if isinstance(candidate, type) and issubclass(candidate, BaseModel):
             return candidate
@@ -132,7 +132,7 @@ def _inner(kind: Any) -> type[BaseModel] | None:
 
 
 def _type(kind: Any) -> str:
-    """Return the type in words of JSON."""
+    """Return the type in the terms of JSON."""
     inner = _inner(kind)
     if inner in {Figure, Latencies, Series}:
         return inner.__name__.lower()

@@ -9,7 +9,7 @@ Usage: `python generators/chart_manifests.py HELM DIRECTORY`. It writes:
     overlays/openshift    overlays/cluster without fixed user ids
 
 The chart is the only source. An object that is the same in both modes belongs to the base, others to their overlay.
-Helm's labels are left out.
+Helm's labels are omitted.
 """
 
 from __future__ import annotations

@@ -37,6 +37,14 @@ BEGIN, END = "<!-- values: written by scripts/generate -->\n", "<!-- values end 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _REPOSITORY = "[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
 _TAG = "[A-Za-z0-9_][A-Za-z0-9._-]{0,127}"
+_PORT = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+_HOST = "(\\[[0-9a-fA-F:.]+\\]|[^:/@?#\\s\\[\\]]+)"
+_BYTE = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+_NETWORK = (
+    f"^({_BYTE}(\\.{_BYTE}){{3}}/([12]?[0-9]|3[0-2])|[0-9a-fA-F]*:[0-9a-fA-F.:]*/([1-9]?[0-9]|1[01][0-9]|12[0-8]))$"
+)
+_LABEL_KEY = "^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+_LABEL_VALUE = "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
 
 
 def _text(pattern: str, most: int, description: str) -> Schema:
@@ -58,17 +66,32 @@ TYPES: dict[str, Schema] = {
         "^([1-9][0-9]{2,4}ms|([1-9][0-9]?|1[01][0-9]|120)s|[12]m)$", 7, "A duration of at most 2m, for example 30s."
     ),
     "key": _text("^[-._a-zA-Z0-9]+$", 253, "A key of a ConfigMap or Secret, for example ca.crt."),
+    "httpProxy": _text(
+        f"^(http://([A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?|\\[[0-9a-f:.]+\\]):{_PORT}/?)?$",
+        300,
+        "Empty, or http, a host and a port, for example http://proxy.example.com:3128.",
+    ),
+    "labelKey": _text(_LABEL_KEY, 317, "A key of a label or taint, for example nvidia.com/gpu."),
+    "labelValue": _text(_LABEL_VALUE, 63, "A value of a label or taint."),
+    "labels": {
+        "description": "Labels of nodes: quote what looks like a number or a switch.",
+        "type": "object",
+        "maxProperties": 32,
+        "additionalProperties": False,
+        "patternProperties": {_LABEL_KEY: {"type": "string", "maxLength": 63, "pattern": _LABEL_VALUE}},
+    },
+    "network": _text(_NETWORK, 43, "An IPv4 or IPv6 network, for example 10.0.12.0/24 or fd00:12::/64."),
     "namespace": _text(f"^{_LABEL}$", 63, "A namespace, for example team-a."),
     "objectName": _text(f"^{_LABEL}(\\.{_LABEL})*$", 253, "Lower case, digits, - and ., for example registry."),
     "objectNameOrNone": _text(f"^({_LABEL}(\\.{_LABEL})*)?$", 253, "Empty, or lower case, digits, - and ."),
     "port": {
-        "description": "Above 1023: the operator is no root.",
+        "description": "Above 1023, because the operator does not run as root.",
         "type": "integer",
         "minimum": 1024,
         "maximum": 65535,
     },
     "probe": {
-        "description": "Times of a probe; what it asks is the chart's.",
+        "description": "Times of a probe. The chart sets its request.",
         "type": "object",
         "additionalProperties": False,
         "properties": {
@@ -77,6 +100,11 @@ TYPES: dict[str, Schema] = {
         },
         "required": ["periodSeconds", "timeoutSeconds", "failureThreshold"],
     },
+    "prometheusUrl": _text(
+        f"^(https?://{_HOST}(:{_PORT})?(/[^@?#\\s]*)?)?$",
+        1024,
+        "Empty, or http or https, a host and at most a path, for example http://prometheus-operated.monitoring:9090.",
+    ),
     "registry": _text(
         f"^([a-zA-Z0-9]([a-zA-Z0-9.-]*[a-zA-Z0-9])?(:[0-9]{{1,5}})?(/{_REPOSITORY})?)?$",
         255,
@@ -92,6 +120,11 @@ TYPES: dict[str, Schema] = {
         "additionalProperties": False,
         "properties": {name: {"type": "object", "additionalProperties": "Quantity"} for name in ("limits", "requests")},
     },
+    "tracesEndpoint": _text(
+        f"^(https?://([^/@?#\\s]*@)?{_HOST}(:{_PORT})?/[^?#\\s]*[^/?#\\s]\\S*)?$",
+        1024,
+        "Empty, or http or https, a host and a path, for example http://collector.observability.svc:4318/v1/traces.",
+    ),
     "texts": {
         "description": "Names and texts: quote what looks like a number or a switch.",
         "type": "object",
@@ -106,26 +139,29 @@ ENUMS: dict[tuple[str, str], list[str]] = {
     ("TopologySpreadConstraint", "whenUnsatisfiable"): ["DoNotSchedule", "ScheduleAnyway"],
 }
 """Enumerations that Kubernetes' schema documents only in prose, by type and field."""
+PATTERNS: dict[tuple[str, str], str] = {("IPBlock", "cidr"): _NETWORK, ("IPBlock", "except"): _NETWORK}
+"""Patterns of texts that Kubernetes checks by code, by type and field. The API server would reject these objects when the
+operator applies them, not when the chart is installed."""
 
 
 class ValuesError(Exception):
-    """A value whose comment in values.yaml lacks a description or a type."""
+    """The comment of a value in values.yaml lacks a description or a type."""
 
 
 @dataclass
 class ChartValue:
-    """One entry of values.yaml, with the comment above it."""
+    """Entry of values.yaml, with the comment above it."""
 
     path: str
     default: Any
     text: str = ""
     schema: Any = None
     parts: dict[str, ChartValue] = field(default_factory=dict)
-    """Entries of a section. A mapping with its own schema is a single value and has none."""
+    """Entries of a section. A mapping with its own schema counts as a single value without parts."""
 
 
 def read(text: str) -> ChartValue:
-    """Return the values of a values.yaml, as children of a root without a name."""
+    """Return the values in a values.yaml, as children of a root without a name."""
     node = yaml.compose(text, yaml.SafeLoader)
     if node is None:
         raise ValuesError("values.yaml is empty")
@@ -173,7 +209,7 @@ def json_schema(root: ChartValue, *, title: str) -> Schema:
 
 
 def _section(value: ChartValue, used: dict[str, Schema]) -> Schema:
-    """Return the schema of a section, which allows no other names and requires all that have a default.
+    """Return the schema of a section, which allows no other names and requires all names that have a default.
 
     They are required because in Helm null removes a name, and the templates rely on them.
     """
@@ -196,7 +232,7 @@ def _schema(value: ChartValue, used: dict[str, Schema]) -> Schema:
 
 
 def _expanded(declared: Any, used: dict[str, Schema]) -> Schema:
-    """Return a `# @schema` as JSON schema, and add the Kubernetes types that it uses to `used`."""
+    """Convert a `# @schema` comment to JSON schema, and add the Kubernetes types that it uses to `used`."""
     if isinstance(declared, list):
         return {"type": "array", "maxItems": 100, "items": _expanded(declared[0], used)}
     if isinstance(declared, str):
@@ -220,7 +256,7 @@ def _named_schema(name: str, used: dict[str, Schema]) -> Schema:
 
 
 def _policy_schema(name: str) -> Schema:
-    """Return the schema of a limit in the operator's site policy model, which finally receives the value."""
+    """Return the schema of a limit in the operator's model of the site policy, which receives the value in the end."""
     policy_schema = SitePolicy.model_json_schema()
     limit_schema: Any = policy_schema
     for part in name.split(".")[1:]:
@@ -238,7 +274,7 @@ def _policy_schema(name: str) -> Schema:
 
 
 def _kubernetes_schema(name: str, used: dict[str, Schema]) -> Schema:
-    """Return the schema of a Kubernetes API type, closed and without descriptions."""
+    """Return the schema of a Kubernetes API type, without descriptions; it allows no other fields."""
     folder = Path(kubernetes_validate.__file__).parent / "kubernetes-json-schema" / NEWEST
     definitions = json.loads((folder / "_definitions.json").read_text())["$defs"]
     full = next((full for full in definitions if re.fullmatch(rf"io\.k8s\.(api|apimachinery)\..*\.{name}", full)), None)
@@ -261,11 +297,20 @@ def _kubernetes_schema(name: str, used: dict[str, Schema]) -> Schema:
             keywords["type"] = keywords["type"][0]  # the other alternative is null, which Helm treats as unset
         return keywords | ({"additionalProperties": False} if "properties" in keywords else {})
 
-    schema = closed(definitions[full])
+    schema = dict(closed(definitions[full]))
+    _restrict(schema, name)
+    return schema
+
+
+def _restrict(schema: Schema, name: str) -> None:
+    """Add what Kubernetes' schema of a type doesn't express."""
     for (type_name, field_name), allowed in ENUMS.items():
         if type_name == name:
             schema["properties"][field_name] = {"enum": allowed}
-    return dict(schema)
+    for (type_name, field_name), pattern in PATTERNS.items():
+        if type_name == name:
+            text = schema["properties"][field_name]
+            text.get("items", text)["pattern"] = pattern
 
 
 def table(root: ChartValue) -> str:
@@ -303,7 +348,7 @@ def _escaped(text: str) -> str:
 
 
 def main(directory: Path) -> None:
-    """Write DIRECTORY/CHART/values.schema.json and README.md of each chart."""
+    """Write DIRECTORY/CHART/values.schema.json and README.md for each chart."""
     for chart in sorted(path.parent for path in CHARTS.glob("*/Chart.yaml")):
         root = read((chart / "values.yaml").read_text())
         before, begins, remainder = (chart / "README.md").read_text().partition(BEGIN)

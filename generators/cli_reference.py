@@ -1,4 +1,4 @@
-"""Generator of docs/reference/cli.md from the help of the commands, with output from the tests' golden files.
+"""Generator of docs/reference/cli.md from the help of the commands, with example output from the tests' golden files.
 
 `scripts/generate docs` runs it in the repository's root: `python -m generators.cli_reference`.
 """
@@ -16,7 +16,7 @@ import click
 from halcyon_cli.commands.app import COMMANDS, EXIT_STATUSES, NEGATIVE_RESULTS, group
 
 GOLDEN = Path("tests/unit/cli/golden")
-"""Golden files, relative to the repository's root."""
+"""Folder of the golden files, relative to the repository's root."""
 OUTPUTS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "get": (
         ("halcyon get -n team", "list.txt"),
@@ -169,7 +169,7 @@ def _cell(text: str) -> str:
 
 
 def _flowing(text: str) -> str:
-    """Join each paragraph into one line."""
+    """Join the lines of each paragraph into one line."""
     return "\n\n".join(re.sub(r"\s+", " ", block).strip() for block in inspect.cleandoc(text).split("\n\n"))
 
 

@@ -52,15 +52,15 @@ REASONS: Final[Mapping[Type, tuple[Reason, ...]]] = {
     ),
     Type.STALLED: (Reason.ROLLED_BACK, Reason.ROLLOUT_BLOCKED, Reason.PROGRESS_DEADLINE_EXCEEDED),
 }
-"""Reasons that each condition type can have, without those that it takes over from other conditions (`INHERITED`)."""
+"""Reasons of each condition type, without those that it takes over from other conditions (`INHERITED`)."""
 INHERITED: Final[Mapping[Type, str]] = {
     Type.READY: "If the model is not ready, the reason is that of `Accepted`, `BalancerReady` (`RoutesAccepted` if a Gateway "
     "replaces the balancers), `ModelLoaded` or `ServersReady`: of the first one that is the cause.",
     Type.STALLED: "Otherwise the reason is that of `Accepted` or `ModelLoaded`, or that of a rollout that failed with "
     "spec.rollout.onFailure `Stay`.",
 }
-"""Condition types that can also take over the reason of another condition, each with a sentence for the reference that
-explains when."""
+"""Condition types that can also take over the reason of another condition, each with a sentence for the reference page
+that explains when."""
 
 
 def conditions_page() -> str:

@@ -174,7 +174,7 @@ def _in_crd_form(schema: JsonSchema, *, item: bool = False) -> JsonSchema:
 
 
 def to_yaml(definition: dict[str, Any] | None = None) -> str:
-    """Return a CustomResourceDefinition as YAML, the content of the file in crds/. Default: that of ModelDeployments."""
+    """Return a CustomResourceDefinition, by default that of ModelDeployments, as YAML for the file in crds/."""
 
     class _Plain(yaml.SafeDumper):
         def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002  # the signature is PyYAML's

@@ -1,7 +1,7 @@
 """Descriptions of a class's fields: the docstrings below them, which Python does not keep, read from the source.
 
-Only the generators need them. With pydantic's `use_attribute_docstrings`, the operator parsed the source of each model
-whenever it started, which took a tenth of its import time.
+Only the generators need them. With pydantic's `use_attribute_docstrings`, the operator would parse the source of each
+model at every start, which takes a tenth of its import time.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from halcyon.api.schema.structural_schema import JsonSchema, schema
 
 
 def docstrings(kind: type) -> dict[str, str]:
-    """Return the docstring below each field or member of a class, on one line, by name.
+    """Return the docstring below each field or member of a class, joined into one line, by name.
 
-    Those of base classes are not included.
+    Docstrings of base classes are not included.
     """
     (definition,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     texts: dict[str, str] = {}

@@ -1,7 +1,7 @@
-"""Expressions in CEL of the site policy's rules, for the admission policies that the API server evaluates.
+"""CEL expressions of the site policy's rules, for the admission policies that the API server evaluates.
 
-`halcyon.api.policy.rules` has the same rules in Python, for the check during a reconcile. A differential test compares both forms. In CEL,
-`LIMIT` stands for the limit, and the names in `SHARED` are variables for common expressions.
+`halcyon.api.policy.rules` has the same rules in Python, for the check during a reconcile. A differential test compares
+the two forms. In CEL, `LIMIT` stands for the limit, and the names in `SHARED` are variables for common expressions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from halcyon.api.spec.model import SOURCE_KINDS
 
 
 def _full_name(image: str) -> str:
-    """Return a CEL expression for `python_rules.full_name` of the image."""
+    """Return a CEL expression for the full name of an image, as in `python_rules.full_name`."""
     return (
         f"{image}.matches('^(localhost|[^/]*[.:][^/]*)/') "
         f"? ({image}.matches('^docker[.]io/[^/]+$') ? 'docker.io/library/' + {image}.substring(10) : {image}) "
@@ -95,7 +95,7 @@ SHARED: Final = (
         ),
     ),
 )
-"""Variables of the admission policy with their CEL expressions. Each may use those before it. The value of
+"""Variables of the admission policy with their CEL expressions. Each may use the variables before it. The value of
 `tritonDigests` comes from the site policy."""
 
 _OLD_CEL = "variables.image == '' || (variables.tritonVersion != '' && variables.tritonVersion >= LIMIT) ? [] : [variables.image]"
@@ -164,4 +164,5 @@ EXPRESSIONS: Final = {
     ),
     "canary.queryNamespaces": "request.namespace in LIMIT ? [] : object.spec.?rollout.?canary.?analysis.?metrics.orValue([]).map(m, m.name)",
 }
-"""For each rule, by the path of its limit, the expression for the list of values that the limit does not allow."""
+"""CEL expression for each rule, by the path of its limit. It evaluates to the list of values that the limit doesn't
+allow."""

@@ -19,11 +19,12 @@ from xml.sax.saxutils import escape
 
 PICTURE: Final = Path(__file__).resolve().parents[1] / "docs" / "images" / "first-model.svg"
 MAX_WAIT_S: Final = 1.2
-"""Longest wait between two lines in the picture, in seconds."""
+"""Maximum wait between two lines in the picture, in seconds."""
 MIN_WAIT_S: Final = 0.15
 MAX_COLUMNS: Final = 104
 FIRST: Final = "$ kubectl apply -f my-model.yaml"
-"""First line of the recording that the picture shows: the installation before it is mostly Helm's notes."""
+"""Beginning of the first line of the recording that the picture shows. The installation before it is mostly Helm's
+notes."""
 _LINE: Final = 17
 _CHARACTER: Final = 7.83
 _PADDING: Final = 14
@@ -39,7 +40,7 @@ text { font: 13px ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mo
 
 
 def lines(cast: str) -> list[tuple[float, str]]:
-    """Return the lines of an asciicast, version 2, with the seconds at which each appeared."""
+    """Return the lines of an asciicast (version 2), with the seconds at which each line appeared."""
     timed_lines: list[tuple[float, str]] = []
     for event in cast.splitlines()[1:]:
         at, kind, text = json.loads(event)
@@ -49,7 +50,7 @@ def lines(cast: str) -> list[tuple[float, str]]:
 
 
 def paced(times: Iterable[float]) -> list[float]:
-    """Return the times with each wait between `MIN_WAIT_S` and `MAX_WAIT_S`."""
+    """Return the times, with each wait limited to the range from `MIN_WAIT_S` to `MAX_WAIT_S`."""
     paced_times: list[float] = []
     last = now = 0.0
     for time in times:
@@ -60,12 +61,12 @@ def paced(times: Iterable[float]) -> list[float]:
 
 
 def wrapped(text: str) -> list[str]:
-    """Return a line as lines of at most `MAX_COLUMNS`, the later ones indented."""
+    """Break a line into lines of at most `MAX_COLUMNS`; all but the first are indented."""
     return textwrap.wrap(text, MAX_COLUMNS, subsequent_indent="    ", drop_whitespace=False) or [""]
 
 
 def svg(cast: str) -> str:
-    """Return the picture of an asciicast."""
+    """Return an SVG picture of an asciicast."""
     title = str(json.loads(cast.partition("\n")[0])["title"])
     visible = list(dropwhile(lambda line: not line[1].startswith(FIRST), lines(cast)))
     recorded = [(at, part) for at, text in visible for part in wrapped(text)]

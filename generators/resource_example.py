@@ -1,4 +1,4 @@
-"""The ModelDeployment that the reference pages show: a value for every field of the spec."""
+"""ModelDeployment that the reference pages show: it has a value for every field of the spec."""
 
 from __future__ import annotations
 
@@ -267,7 +267,7 @@ spec:
             query: sum(rate(timeouts_total{pod=~"{{deployment}}-.*"}[5m]))
             max: "0.5"
 """
-"""A ModelDeployment that sets all fields that can be set together."""
+"""ModelDeployment that sets all fields that can be set together."""
 
 ALTERNATIVES: dict[str, Any] = {
     "spec.runtime.gpu.resourceClaimTemplateName": "two-gpus",
@@ -309,7 +309,7 @@ ALTERNATIVES: dict[str, Any] = {
         },
     },
 }
-"""Values by path for fields that the example can't set, because they exclude fields in it. Deeper paths come first."""
+"""Values, by path, of fields that the example can't set because they exclude other fields. Deeper paths come first."""
 
 
 def example(path: str) -> Any:  # any JSON value

@@ -31,12 +31,12 @@ ROLLING = (
     "spec.traffic.drainTimeout",
     "spec.traffic.stickiness",
 )
-"""Fields that start a new revision if they, or fields below them, change. A test compares this with
+"""Fields whose change starts a new revision; the same is true for the fields below them. A test compares this with
 `halcyon.render.revision`."""
 
 
 def fields(schema: JsonSchema, prefix: str = "spec") -> Iterator[tuple[str, JsonSchema, bool]]:
-    """Yield (path, schema, required) for every field below; `[]` in a path stands for the items of a list."""
+    """Yield (path, schema, required) for every field below a schema; `[]` in a path stands for the items of a list."""
     for name, field in schema.get("properties", {}).items():
         path = f"{prefix}.{name}"
         yield path, field, name in schema.get("required", ())

@@ -1,4 +1,4 @@
-"""Generator of docs/reference/triton-releases.md, from the options and the releases that the code knows."""
+"""Generator of docs/reference/triton-releases.md, from the server options and Triton releases that the code knows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from halcyon.api.policy.triton_images import CURRENT_RELEASE, SAFE_RELEASE
 from halcyon.render.server_start import OPTIONAL, RESTRICTED
 
 OLDEST = "24.10"
-"""Oldest release that was run: Triton 2.51, from the wheel nvidia-pytriton 0.7, on CPU."""
+"""Oldest Triton release that was tested: 2.51, from the wheel nvidia-pytriton 0.7, on CPU."""
 
 
 def releases_page() -> str:

@@ -54,7 +54,7 @@ def _print_updates(updates: list[Finding]) -> int:
 
 
 def _push(arguments: argparse.Namespace) -> None:
-    """Push the images. buildah builds them, or the program that `--with` names; only docker for several platforms."""
+    """Push the images. buildah builds them, or the program of `--with`; for several platforms, only docker can."""
     if arguments.platforms and arguments.engine != "docker":
         raise ImagesError(
             f"images: --platforms {arguments.platforms} needs --with docker, whose buildx builds for several; "

@@ -1,4 +1,4 @@
-"""Debian packages that image builds, the test cluster and tests need: installed, or only unpacked. Needs apt-get.
+"""Debian packages that image builds, the test cluster and tests need, either installed or only unpacked. Needs apt-get.
 
 Out of scope: which packages these are.
 """
@@ -13,11 +13,11 @@ from pathlib import Path
 
 
 class AptError(Exception):
-    """Packages that can't be installed. The message has their names, and the command to install them manually."""
+    """Packages can't be installed. The message has their names, and the command for installing them manually."""
 
 
 def install(packages: Sequence[str]) -> None:
-    """Install Debian packages, without recommended packages.
+    """Install Debian packages, without their recommended packages.
 
     Raises:
         AptError: there is no apt-get, or it failed.
@@ -44,8 +44,8 @@ def install(packages: Sequence[str]) -> None:
 def unpacked(package: str, cache: Path) -> Path:
     """Return the unpacked files of a Debian package, downloaded into `cache` but not installed.
 
-    So no service of the package starts, and the machine isn't changed. There is one folder per version; it is created
-    if apt would now download a version that isn't there yet.
+    Therefore no service of the package starts, and the machine isn't changed. There is one folder per version. A new
+    one is created if apt would now download another version.
 
     Raises:
         AptError: there is no apt-get, the package doesn't exist, or the download failed.

@@ -20,18 +20,18 @@ _CHUNK = 2**20
 
 @dataclass(frozen=True)
 class File:
-    """A regular file."""
+    """Regular file in an image."""
 
     size: int
-    """Size in bytes."""
+    """Size of the file in bytes."""
     sha256: str
     content: bytes | None = None
-    """Content; None unless it was requested."""
+    """Content of the file; None unless it was requested."""
 
 
 @dataclass
 class Image:
-    """An image, with its layers merged."""
+    """Image with merged layers."""
 
     identity: str
     """Digest of the image's configuration, which docker calls the image ID. It doesn't depend on the compression."""
@@ -39,7 +39,7 @@ class Image:
     """Creation time in RFC 3339 format."""
     config: dict[str, Any]
     files: dict[str, File] = field(default_factory=dict)
-    """Path without leading slash -> file. Directories, devices and symbolic links are left out."""
+    """Files by path without a leading slash. Directories, devices and symbolic links are not included."""
 
 
 def read(archive: Path, keep_content: Callable[[str], bool]) -> Image:

@@ -1,4 +1,4 @@
-"""Audit of the images for outdated packages: packages of which Debian's suite now has a newer version.
+"""Audit of the images for outdated packages, for which Debian's suite now has a newer version.
 
 The check runs apt in each image. It doesn't use databases of known vulnerabilities; for those, run a scanner on the
 bills of materials.
@@ -18,7 +18,7 @@ _NEWER = re.compile(r"^Inst (\S+) \[([^\]]+)\] \((\S+)", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Finding:
-    """An available update that an image should include."""
+    """Available update that an image should include."""
 
     image: str
     update: str

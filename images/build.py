@@ -31,7 +31,7 @@ def progress(name: str, message: str) -> None:
 
 
 class Workshop:
-    """buildah with its own storage and a log per image. Only one process may use it at a time: see `locked`."""
+    """Builder: buildah with its own storage, and a log per image. Only one process may use it at a time (`locked`)."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -41,7 +41,10 @@ class Workshop:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the lock of the cache. Wait for other builds that use the same cache, and make later ones wait."""
+        """Return a context manager that waits for the lock of the cache, and holds it while its block runs.
+
+        Other builds that use the same cache wait until the lock is released.
+        """
         with (self.directory / ".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
@@ -55,7 +58,7 @@ class Workshop:
         return self.run((*self._buildah, *arguments), log=log)
 
     def succeeds(self, *arguments: str) -> bool:
-        """Return True if a buildah command succeeds, for queries such as `inspect`."""
+        """Return whether a buildah command succeeds, for queries such as `inspect`."""
         completed = subprocess.run(
             [*self._buildah, *arguments], env=self._environment, capture_output=True, check=False
         )
@@ -69,7 +72,7 @@ class Workshop:
         """Run a program with its stderr in logs/`log`.log, and return its stdout.
 
         Raises:
-            ImagesError: as for `buildah`.
+            ImagesError: the program failed; the message ends with the last lines of the log.
         """
         logs = self.directory / "logs"
         logs.mkdir(exist_ok=True)
@@ -129,16 +132,17 @@ def is_current(recipe: Recipe, directory: Path) -> bool:
 
 
 def ensure_stored(workshop: Workshop, recipe: Recipe) -> None:
-    """Load the image from its archive into buildah's storage, if it isn't there."""
+    """Load the image from its archive into buildah's storage if it isn't there yet."""
     if not workshop.succeeds("inspect", "--type=image", recipe.reference):
         workshop.buildah("pull", "-q", f"oci-archive:{archive(recipe, workshop.directory)}", log=recipe.name)
 
 
 @contextmanager
 def container(workshop: Workshop, recipe: Recipe) -> Iterator[Callable[..., str]]:
-    """Yield a function that runs a program as root in the image, and returns its output.
+    """Return a context manager that yields a function for running programs as root in the image.
 
-    The programs see the host's certificates, as builds do. Files that they write are removed with the container.
+    The function returns a program's output. The programs see the host's certificates, as builds do. Files that they
+    write are removed with the container.
     """
     ensure_stored(workshop, recipe)
     container = workshop.buildah("from", "--pull-never", recipe.reference, log=recipe.name)
@@ -151,7 +155,10 @@ def container(workshop: Workshop, recipe: Recipe) -> Iterator[Callable[..., str]
 
 
 def certificates() -> list[str]:
-    """Return a mount of the host's trusted certificates. Behind a proxy that re-signs TLS connections, apt and pip fail without them."""
+    """Return a mount of the host's trusted certificates.
+
+    Behind a proxy that re-signs TLS connections, apt and pip fail without them.
+    """
     return ["--volume", f"{_CERTIFICATES}:{_CERTIFICATES}:ro"] if _CERTIFICATES.is_dir() else []
 
 
@@ -164,7 +171,7 @@ def _named(names: Iterable[str]) -> list[Recipe]:
 
 
 def ensure_base(workshop: Workshop, base: Base) -> None:
-    """Build the base image unless there is one with the current options."""
+    """Build the base image unless one with the current options exists."""
     log = f"base-{base.suite}"
     query = (
         "inspect",

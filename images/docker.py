@@ -1,4 +1,4 @@
-"""A temporary docker daemon in its own directory, from Debian's packages, which are downloaded but not installed.
+"""Temporary docker daemon in its own directory, from Debian's packages, which are downloaded but not installed.
 
 It creates neither a bridge nor firewall rules. Builds use the machine's network, and containers have no network.
 """
@@ -17,7 +17,7 @@ from images import apt
 from images.host import ImagesError
 
 _PACKAGES = ("containerd", "runc")
-"""Debian packages that the daemon needs, each with a program of the same name that the daemon starts."""
+"""Debian packages that the daemon needs, each with a program of the same name, which the daemon starts."""
 _START_WITHIN_S = 60.0
 _END_WITHIN_S = 60.0
 _LINES_OF_AN_ERROR = 15
@@ -51,7 +51,7 @@ class Docker:
 
 @contextmanager
 def daemon(cache: Path) -> Iterator[Docker]:
-    """Run a daemon in CACHE/docker, only one at a time, and remove this folder afterwards.
+    """Return a context manager that runs a daemon in CACHE/docker, only one at a time, and then removes this folder.
 
     A folder left by a killed process is removed first.
 

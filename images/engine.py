@@ -1,4 +1,4 @@
-"""Builds with docker or podman, as any user who may run them: into the nodes of a kind cluster, or to a registry."""
+"""Builds with docker or podman, by any user who may run them, for the nodes of a kind cluster or for a registry."""
 
 import json
 import os
@@ -29,22 +29,22 @@ _HEAD_OF_KIND = """\
 
 @dataclass(frozen=True)
 class Engine:
-    """docker or podman, as a program."""
+    """Program that builds and pushes images: docker or podman."""
 
     program: str
     arguments: tuple[str, ...] = ()
-    """Arguments in front of each command, for example the address of a daemon."""
+    """Arguments before each command, for example the address of a daemon."""
 
     def __call__(self, *arguments: str) -> str:
         """Run the engine, and return its output.
 
         Raises:
-            ImagesError: the program is missing or fails; the message ends with its last lines.
+            ImagesError: the program is missing or fails; the message ends with the last lines of its output.
         """
         return _run(self.program, *self.arguments, *arguments)
 
     def build(self, recipe: Recipe, *, base: str = "", options: tuple[str, ...] = ()) -> str:
-        """Build an image by its Dockerfile, and return its name. `base` replaces the Dockerfile's base image."""
+        """Build an image from its Dockerfile, and return its name. `base` replaces the Dockerfile's base image."""
         bases = [f"--build-arg=BASE={base}"] if base else []
         self("build", "--quiet", *options, *bases, "--tag", recipe.reference, *_build_arguments(recipe))
         return recipe.reference
@@ -79,10 +79,10 @@ class Engine:
 
 
 def find_engine(program: str = "") -> Engine:
-    """Return the engine of this name; without a name, the first one on the path.
+    """Return the engine with this name; by default, the first engine on the path.
 
     Raises:
-        ImagesError: there is none.
+        ImagesError: there is no such engine.
     """
     for name in (program,) if program else ENGINES:
         if shutil.which(name):
@@ -97,7 +97,8 @@ def load_into_kind(engine: Engine, *, cluster: str, values: Path) -> None:
     """Build the images, load them into each node of a kind cluster, and write `values` for helm.
 
     Raises:
-        ImagesError: kind is missing, or a build or a load fails. `values` is written last.
+        ImagesError: kind is missing, or a build or a load fails. `values` is written only after all loads have
+            succeeded.
     """
     if cluster not in _run("kind", "get", "clusters").split():
         raise ImagesError(
@@ -115,7 +116,7 @@ def load_into_kind(engine: Engine, *, cluster: str, values: Path) -> None:
 
 
 def kind_values() -> dict[str, Any]:
-    """Return the Helm values for images that are in the nodes."""
+    """Return the Helm values for images that are already on the nodes."""
     values: dict[str, Any] = {}
     for recipe in _in_charts():
         registry, _, repository_tag = recipe.reference.partition("/")
@@ -131,11 +132,11 @@ def kind_values() -> dict[str, Any]:
 def push_with(engine: Engine, *, registry: str, values: Path, platforms: str = "") -> None:
     """Build the images and push them to `registry`, a host with an optional path; write `values` as `push_images` does.
 
-    With `platforms`, such as `linux/amd64,linux/arm64`, docker's buildx builds the images for each of them. The CPU build
-    of Triton is for tests, and is built for the machine's own.
+    With `platforms`, such as `linux/amd64,linux/arm64`, docker's buildx builds the images for each platform. The CPU
+    build of Triton is for tests, and is built only for the machine's own platform.
 
     Raises:
-        ImagesError: a build or a push fails. `values` is written last.
+        ImagesError: a build or a push fails. `values` is written only after all pushes have succeeded.
     """
     image_values: dict[str, Any] = {}
     for recipe in _in_charts():

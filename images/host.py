@@ -11,11 +11,11 @@ _ROOM_GIB = 4
 
 
 class ImagesError(Exception):
-    """An image that can't be built or pushed. The message has its name, the reason and the next step."""
+    """An image can't be built or pushed. The message gives its name, the reason and the next step."""
 
 
 def images_directory() -> Path:
-    """Return the folder of archives, storage and logs: `images` in $HALCYON_CACHE (default ~/.cache/halcyon)."""
+    """Return the folder for archives, storage and logs: `images` in $HALCYON_CACHE (default ~/.cache/halcyon)."""
     cache = os.environ.get("HALCYON_CACHE")
     if not cache:
         cache = str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "halcyon")

@@ -1,9 +1,9 @@
-"""Installation of distributions in an image, as from their wheels but without a build back end.
+"""Installation of distributions in an image, with the same result as from wheels but without a build back end.
 
-It runs during the image build with the environment's Python: `install.py SOURCE`, where SOURCE is a part of the repository: the
-pyproject.toml of each distribution to install, at the top or in a folder, and the packages that it names. It copies the files that the
-distribution's wheel would hold, with their byte code, and creates the console scripts of [project.scripts]. It also writes the metadata
-that `importlib.metadata` and bills of materials read.
+It runs during the image build with the environment's Python: `install.py SOURCE`. SOURCE is a part of the repository:
+the pyproject.toml of each distribution to install, at the top or in a folder, and the packages that it names. The
+script copies the files that the distribution's wheel would contain, with their byte code, and creates the console
+scripts of [project.scripts]. It also writes the metadata that `importlib.metadata` and bills of materials use.
 """
 
 import base64
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 CHARTS = "halcyon/dashboard/static/uplot/uPlot.esm.js"
-"""The dashboard's chart library, which git ignores."""
+"""Path of the dashboard's chart library, which git ignores."""
 
 
 def install(source: Path) -> None:
@@ -31,7 +31,7 @@ def install(source: Path) -> None:
 
 
 def _contents(folder: Path, wheel: dict[str, Any]) -> dict[str, Path]:
-    """Return the files of the wheel of the distribution in `folder`, by their paths in it."""
+    """Return the files that the wheel of the distribution in `folder` would contain, by their paths in the wheel."""
     parts = {
         part: (folder / path).resolve()
         for path, part in wheel.get("hooks", {}).get("custom", {}).get("parts", {}).items()
@@ -98,7 +98,7 @@ def _install(project: dict[str, Any], contents: dict[str, Path]) -> None:
 
 
 def _digest(path: Path) -> str:
-    """Return a digest in the format of RECORD, without padding."""
+    """Return a digest in the format of the file RECORD, without padding."""
     return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(path.read_bytes()).digest()).decode().rstrip("=")
 
 

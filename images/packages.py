@@ -1,4 +1,4 @@
-"""The packages in an image, according to the metadata of dpkg, Python's installers and npm. Pure.
+"""Packages in an image, according to the metadata of dpkg, Python's installers and npm. Pure.
 
 Formats: deb-control(5), Debian's machine-readable copyright files (DEP 5), Python's "Recording installed projects" and
 core metadata, npm's package.json.
@@ -35,15 +35,15 @@ _KNOWN_FORMAT = re.compile(r"^Format(-Specification)?:", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Package:
-    """An installed package."""
+    """Package installed in an image."""
 
     purl: PackageURL
     licences: tuple[str, ...]
-    """Licences as the package declares them: SPDX expressions, or names."""
+    """Licences that the package declares, as SPDX expressions or names."""
     needs: tuple[str, ...]
-    """Package URLs (purl) of the packages in the image on which it depends."""
+    """Package URLs (purl) of the packages in the image on which this package depends."""
     files: frozenset[str]
-    """Paths of its files, without leading slash."""
+    """Paths of the package's files, without a leading slash."""
     summary: str = ""
 
 
@@ -107,7 +107,7 @@ def _debian_purl(stanza: Message, distro: str) -> PackageURL:
 
 
 def _relations(stanza: Message, field: str) -> list[list[str]]:
-    """Return the dependencies of a field; each is a list of alternative names, of which one is enough."""
+    """Return the dependencies in a field. Each is a list of alternative names, one of which is enough."""
     relations = str(stanza[field] or "").replace("\n", " ").split(",")
     return [
         [re.split(r"[\s(:\[]", alternative.strip(), maxsplit=1)[0] for alternative in relation.split("|")]
@@ -153,7 +153,7 @@ def _python(files: Mapping[str, File]) -> Iterator[Package]:
 
 
 def _requirement_name(text: str) -> NormalizedName | None:
-    """Return the name of a requirement that applies without extras, else None."""
+    """Return the name in a Python requirement; None if the requirement applies only with an extra."""
     try:
         requirement = Requirement(text)
     except InvalidRequirement:

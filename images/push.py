@@ -42,10 +42,10 @@ def push_images(*, registry: str, values: Path, plain_http: bool = False) -> Non
 
 
 def pushed(values: Path) -> dict[str, str]:
-    """Return the pushed images, from the file written by `push_images`: image name -> REGISTRY/REPOSITORY@DIGEST.
+    """Return the references (REGISTRY/REPOSITORY@DIGEST) of the pushed images by name, from the file of `push_images`.
 
     Raises:
-        ImagesError: the file doesn't exist, or names an image without a digest, as that of `make kind` does.
+        ImagesError: the file doesn't exist, or has an image without a digest, like the file of `make kind`.
     """
     try:
         image_values = yaml.safe_load(values.read_text())
@@ -64,7 +64,7 @@ def pushed(values: Path) -> dict[str, str]:
 
 
 def push_image(name: str, target: str) -> None:
-    """Push the image of this name to `target` (HOST/REPOSITORY:TAG), for example into a mirror under another name.
+    """Push the image with this name to `target` (HOST/REPOSITORY:TAG), for example to a mirror under another name.
 
     Raises:
         ImagesError: the push failed.
@@ -77,7 +77,7 @@ def push_image(name: str, target: str) -> None:
 
 
 def _target(recipe: Recipe, registry: str) -> tuple[str, str]:
-    """Return the repository and the tag in the registry. The registry's name replaces `localhost/`."""
+    """Return the repository and the tag in the registry. The registry's name replaces the prefix `localhost/`."""
     name, tag = recipe.reference.removeprefix("localhost/").split(":")
     return f"{registry.rstrip('/')}/{name}", tag
 

@@ -13,7 +13,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True)
 class Base:
-    """A Debian base image, made by mmdebstrap. The default of the Dockerfiles is Docker's image of the same suite."""
+    """Debian base image, built with mmdebstrap. The Dockerfiles' own default is Docker's image of the same suite."""
 
     suite: str
     merge_usr: bool = False
@@ -24,15 +24,15 @@ class Base:
 
     @property
     def reference(self) -> str:
-        """The image's name in buildah's storage."""
+        """Name of the image in buildah's storage."""
         return f"localhost/halcyon-base:{'-'.join((self.suite, *self.packages[:1]))}"
 
     @property
     def options(self) -> tuple[str, ...]:
         """Return mmdebstrap's options: only the packages that dpkg needs, without documentation.
 
-        Docker's slim images leave out the same. `merge_usr` merges /usr beforehand. Otherwise Debian 12 would do it with a
-        package that depends on 60 MB of Perl.
+        Docker's slim images omit the same files. `merge_usr` merges /usr beforehand. Otherwise Debian 12 would do this
+        with a package that depends on 60 MB of Perl.
         """
         excluded = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*")
         return (
@@ -60,7 +60,7 @@ class Base:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How one image is built. Paths are relative to the repository.
+    """Recipe of one image. Paths are relative to the repository.
 
     `name` is the name of the archive. `inputs` are all files and directories that the build reads, in addition to the
     base. `values_key` is the path of the image in the Helm values; it is empty for an image that no chart uses.
@@ -75,7 +75,7 @@ class Recipe:
     values_key: str = ""
 
     def files(self) -> Iterator[Path]:
-        """Return the input files, sorted. Byte code is left out, as in the build context."""
+        """Return the input files, sorted. Byte code is omitted, as in the build context."""
         for entry in self.inputs:
             path = REPOSITORY / entry
             paths = [path] if path.is_file() else sorted(path.rglob("*"))

@@ -1,8 +1,8 @@
 """Bill of materials of an image's archive, as CycloneDX 1.6 in JSON.
 
-It lists what the archive contains, not what the recipe requests. The same archive gives the same document. Files that
-belong to no package and could be executed or loaded (below /usr and /opt) are listed one by one. Other files without a
-package (configuration, dpkg's lists, certificates) are only counted.
+It lists the contents of the archive, not those that the recipe requests. The same archive gives the same document.
+Files that belong to no package and could be executed or loaded (below /usr and /opt) are listed one by one. Other files
+without a package (configuration, dpkg's lists, certificates) are only counted.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _RUN = ("usr/", "opt/")
 
 
 def write(names: Iterable[str], folder: Path) -> list[Path]:
-    """Build these images if outdated (default: all that a chart uses), and write NAME.cdx.json for each.
+    """Build these images if they are outdated (default: all that a chart uses), and write NAME.cdx.json for each.
 
     Raises:
         ImagesError: a build failed, or a document would be invalid.
@@ -119,7 +119,7 @@ def _named(factory: LicenseFactory, text: str) -> License:
 
 
 def _unowned(image: Image, installed: list[Package]) -> tuple[list[Component], int]:
-    """Return the files that belong to no package and could be executed or loaded, and the number of the others."""
+    """Return the files without a package that could be executed or loaded, and the number of others without one."""
     owned: set[str] = set().union(*(package.files for package in installed))
     unowned = [path for path in image.files if path not in owned and not _is_byte_code(path, owned)]
     loose = [path for path in unowned if path.startswith(_RUN)]
@@ -135,6 +135,6 @@ def _unowned(image: Image, installed: list[Package]) -> tuple[list[Component], i
 
 
 def _is_byte_code(path: str, owned: set[str]) -> bool:
-    """Return True if this is the byte code of a Python module that belongs to a package."""
+    """Return True if a file is the byte code of a Python module that belongs to a package."""
     folder, cached, name = path.rpartition("__pycache__/")
     return bool(cached) and f"{folder}{name.partition('.')[0]}.py" in owned

@@ -1,7 +1,7 @@
-"""Entry point of a batch runner: `python -m halcyon_batch RECIPE`, where RECIPE is the recipe as JSON.
+"""Entry point of a batch runner: `python -m halcyon_batch RECIPE`. RECIPE is the recipe as JSON.
 
 The exit status is 0 if the results are complete, and 2 if the user must change something. After any other status, the
-Job starts a new runner, which continues. The progress is served over HTTP during the run. Afterwards it is in the
+Job starts a new runner, which continues. The progress is served over HTTP during the run, and afterwards stored in the
 termination message.
 """
 
@@ -90,7 +90,7 @@ async def _served(batch: Batch) -> AsyncIterator[None]:
 
 
 async def _log(batch: Batch) -> None:
-    """Print the progress of the batch once a minute."""
+    """Print the progress of the batch once a minute, until cancelled."""
     began = time.monotonic()
     while True:
         await asyncio.sleep(_LOG_INTERVAL_S)

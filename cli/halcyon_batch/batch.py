@@ -1,7 +1,6 @@
 """Run of one batch, from its recipe to complete results.
 
-Rows are read and sent in their order. A part of the results is written once each of its rows has a result or has
-failed.
+Rows are read and sent in order. A part of the results is written once each of its rows has a result or has failed.
 """
 
 from __future__ import annotations
@@ -40,14 +39,14 @@ from halcyon_measure.protocols.target import Target
 
 _Row = tuple[Sample, RowTensors]
 _OPEN_PARTS = 3
-"""Maximum number of parts whose rows are in memory. One part is being read, one is being sent, and one waits for its
-last answers.
-"""
+"""Maximum number of parts of the results whose rows are in memory: one part is being read, one is being sent, and one
+waits for its last answers."""
 _REQUEST_BYTES = 4 * 2**20
 _REQUESTS_OF_A_BATCH = 4
-"""Minimum number of requests that fit in the model's largest batch, so that requests of users have places in it, too."""
+"""Minimum number of requests that fit in the model's largest batch, so that requests of users can be in the same
+batch."""
 _PREPARED = 16
-"""Minimum number of rows that are prepared together for requests."""
+"""Minimum number of rows that are prepared together before they are divided into requests."""
 _TIMEOUT_S = 600.0
 """Timeout of a request in seconds. A request can wait for a long time behind requests of users."""
 _MODEL_WAIT_S = 5.0
@@ -75,7 +74,7 @@ class _Run:
 
 
 class Batch:
-    """A run of a batch by its recipe. It continues where an earlier run ended."""
+    """Run of a batch by its recipe. It continues where an earlier run ended."""
 
     def __init__(self, recipe: BatchRecipe, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._recipe, self._clock = recipe, clock
@@ -84,7 +83,7 @@ class Batch:
         self._parts: OutputParts | None = None
         self._sender: Sender | None = None
         self._begun = 0
-        """Number of rows in the parts that earlier runs have written."""
+        """Number of rows in the parts that earlier runs wrote."""
         self._answered = 0
         """Number of rows that have a result or have failed in this run."""
         self._failed = 0
@@ -93,7 +92,7 @@ class Batch:
         self._waiting = ""
 
     def progress(self, failure: Exception | None = None) -> BatchProgress:
-        """Return the progress of the batch. The progress has a reason only if the failure is a BatchError."""
+        """Return the progress of the batch. It has a reason only if the batch failed with a BatchError."""
         parts, now_s = self._parts, self._clock()
         if parts is None:
             progress = BatchProgress(total=None if self._input is None else self._input.total, waiting=self._waiting)
@@ -306,7 +305,7 @@ class Batch:
         """Return the model with its inputs, and its configuration in Triton.
 
         The configuration is empty if the server doesn't return it. The function waits until a server describes the
-        model. A model with 0 replicas must first start one.
+        model. If the model has 0 replicas, a replica must be started first.
         """
         recipe = self._recipe
         while True:
@@ -344,8 +343,9 @@ def _config(model_target: Target) -> Mapping[str, Any]:
 def _largest_request(config: Mapping[str, Any]) -> int | None:
     """Return the maximum number of rows in a request, from the model's configuration in Triton.
 
-    The result is 0 if the model doesn't batch, and None if the configuration is unknown. With dynamic batching, it is a
-    part of the largest batch (`_REQUESTS_OF_A_BATCH`), because the server combines several requests in a batch.
+    The result is 0 if the model doesn't support batching, and None if the configuration is unknown. With dynamic
+    batching, it is a fraction of the largest batch (`_REQUESTS_OF_A_BATCH`), because the server combines requests in a
+    batch.
     """
     max_batch = config.get("max_batch_size", 0 if config else None)
     if not isinstance(max_batch, int):
@@ -354,12 +354,12 @@ def _largest_request(config: Mapping[str, Any]) -> int | None:
 
 
 def _optional_inputs(config: Mapping[str, Any]) -> frozenset[str]:
-    """Return the names of the inputs that a request may leave out. The model's metadata doesn't contain this."""
+    """Return the names of the inputs that a request may omit. The model's metadata doesn't contain this."""
     return frozenset(str(tensor["name"]) for tensor in config.get("input") or () if tensor.get("optional"))
 
 
 def _key_header(file: str) -> tuple[tuple[str, str], ...]:
-    """Return the request header with the API key from a file or folder; empty if `file` is empty, or has no key at present."""
+    """Return the request header with the API key from a file or folder; empty if `file` is empty or has no key now."""
     try:
         return (authorization(Path(file)),) if file else ()
     except SettingError:  # the kubelet replaces the files of a Secret, or a user has removed the key
@@ -382,13 +382,13 @@ async def _results(
 
 
 def _rows_of_equal_shape(rows: Sequence[_Row], most: int) -> Sequence[_Row]:
-    """Return the first of these rows that fit in one request: at most `most`, all with the shape of the first row."""
+    """Return the first rows that fit in one request: at most `most`, all with the shape of the first row."""
     shape = shape_of(rows[0][1])
     return [*takewhile(lambda row: shape_of(row[1]) == shape, rows[:most])]
 
 
 def _first_error(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the first BatchError of a group of errors, whose cause the user must remove.
+    """Return the first BatchError in a group of errors, because the user must remove its cause.
 
     If the group has no BatchError, the result is its first error.
     """

@@ -1,8 +1,8 @@
-"""A folder or a file in a bucket of S3, Google Cloud Storage or Azure Blob Storage.
+"""Folder or file in a bucket of S3, Google Cloud Storage or Azure Blob Storage.
 
-Connections are made in the same way as for downloads of models. An object appears completely or not at all. If the
-store can't be reached, the exception is an OSError, after which a new runner continues. If the user must change
-something, it is a BatchError.
+Connections are made in the same way as for downloads of models. Objects are written atomically. If the store can't be
+reached, the exception is an OSError, after which a new runner continues. If the user must change something, it is a
+BatchError.
 """
 
 from __future__ import annotations
@@ -52,22 +52,22 @@ class BucketObject:
 
 
 class Bucket:
-    """Client of a URI in a bucket, and of the objects below that URI."""
+    """Client for a URI in a bucket, and for the objects below that URI."""
 
     def __init__(
         self, store: ObjectStore, url: str, field: str, secrets: Mapping[str, str], proxy: EgressProxy | None
     ) -> None:
         """Create a client that uses a store.
 
-        Messages name `field`, which is `spec.input` or `spec.output`. They contain the values of `secrets` only in
-        masked form.
+        Error messages name `field`, which is `spec.input` or `spec.output`. They contain the values of `secrets` only
+        in masked form.
         """
         self.url = url.rstrip("/")
         self._store, self._field, self._secrets, self._proxy = store, field, secrets, proxy
         self._key = urlsplit(url).path.strip("/")
 
     def objects(self) -> list[BucketObject]:
-        """Return the objects below the URI, in order of their names. Objects that only mark a folder are left out."""
+        """Return the objects below the URI, in order of their names. Objects that only mark a folder are omitted."""
         with self._errors(""):
             listed = [entry for chunk in obstore.list(self._store, prefix=self._key or None) for entry in chunk]
         by_name = {entry["path"].removeprefix(f"{self._key}/" if self._key else ""): entry for entry in listed}
@@ -85,7 +85,7 @@ class Bucket:
     def _markers(self, empty: set[str]) -> set[str]:
         """Return the names of empty objects that only mark an empty folder.
 
-        The library removes the slash at the end of their keys. A listing of one level shows them as folders.
+        The library removes the slash at the end of their keys. In a listing of one level, they are shown as folders.
         """
         with self._errors(""):
             levels = [
@@ -100,7 +100,7 @@ class Bucket:
         return {entry.name for entry in self.objects()}
 
     def single(self) -> BucketObject | None:
-        """Return the object at the URI itself; None if there is none, because the URI is that of a folder."""
+        """Return the object at the URI itself; None if the URI is that of a folder."""
         if not self._key:
             return None
         with self._errors(""):
@@ -181,7 +181,7 @@ class Bucket:
                 written += os.pwrite(target.fileno(), content[written:], begin + written)
 
     def sha256(self) -> str:
-        """Return the SHA-256 digest of the present content of the object at the URI itself."""
+        """Return the SHA-256 digest of the current content of the object at the URI itself."""
         digest = hashlib.sha256()
         with self._errors(""):
             for chunk in obstore.get(self._store, self._key).stream(min_chunk_size=2**20):
@@ -193,9 +193,9 @@ class Bucket:
 
     @contextlib.contextmanager
     def _errors(self, name: str) -> Iterator[None]:
-        """Return a context manager that converts errors of the library.
+        """Return a context manager that converts exceptions of the object store library.
 
-        An error becomes a BatchError if the user must change something; otherwise, an OSError.
+        An exception becomes a BatchError if the user must change something; otherwise, an OSError.
         """
         if self._proxy is not None:
             self._proxy.forget_denials()
@@ -251,7 +251,7 @@ def _tag(metadata: Mapping[str, Any]) -> str:
 
 @contextlib.contextmanager
 def opened(location: BatchBucket, field: str) -> Iterator[Bucket]:
-    """Return a context manager that yields a client of a URI in a bucket.
+    """Return a context manager that yields a client for a URI in a bucket.
 
     `field` is `spec.input` or `spec.output`.
 

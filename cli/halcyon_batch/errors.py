@@ -11,9 +11,9 @@ from halcyon_measure.errors import MeasureError
 
 
 class BatchError(MeasureError):
-    """Exception for a batch that can't continue until the user changes something.
+    """The batch can't continue until the user changes something.
 
-    The message has the object, the value, the limit and the remedy.
+    The message gives the object, the value, the limit and the remedy.
     """
 
     def __init__(self, reason: str, message: str) -> None:
@@ -23,4 +23,4 @@ class BatchError(MeasureError):
 
 
 class RowError(MeasureError):
-    """Exception for a row of a data set that has no result."""
+    """A row of a data set has no result."""

@@ -2,8 +2,7 @@
 
 `prepare(sample)` receives the path of a file, the arrays of a row by name, or the JSON value of a line. It returns one
 array, or arrays by input name. `finish(outputs)` receives the outputs of one row by name, and returns the value to
-store. The functions have the same form as in `halcyon bench`. If the user has no such functions, rows are converted in
-a thread.
+store. The functions have the same form as in `halcyon bench`. Without such functions, rows are converted in a thread.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ _BUILT_IN: Mapping[type, Callable[[Any], Any]] = {
     str: str.__str__,
     bytes: bytes.__bytes__,
 }
-"""Functions that return the value of an instance of a class, or of a subclass, without the subclass."""
+"""Functions that convert an instance of a subclass to its built-in class, by built-in class."""
 _LOADED: dict[str, Callable[..., Any]] = {}
-"""Functions of the user that this process has already loaded, by FILE.py:FUNCTION."""
+"""User functions that this process has already loaded, by FILE.py:FUNCTION."""
 
 
 class Functions:
@@ -55,12 +54,12 @@ class Functions:
         )
 
     async def prepare(self, samples: Sequence[Sample]) -> list[RowTensors | str]:
-        """Return the tensors of each row. A row that has none has the reason as text instead."""
+        """Return, for each row, its tensors, or the reason why it has none, as text."""
         prepared: list[RowTensors | str] = await self._run(_prepare, self._prepare, samples, self._model)
         return prepared
 
     async def finish(self, outputs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any] | str]:
-        """Return the values to store for each row. A row that has none has the reason as text instead."""
+        """Return, for each row, the values to store, or the reason why it has none, as text."""
         if not self._finish:
             return [*outputs]
         finished: list[Mapping[str, Any] | str] = await self._run(_finish, self._finish, outputs)
@@ -69,8 +68,8 @@ class Functions:
     def stored(self, outputs: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the values to store for a row.
 
-        They are the result of `finish`, or else the outputs without their batch dimension. An output of another length
-        has no such dimension, for example a list of objects in an image, and is stored whole.
+        They are the result of `finish`, or else the outputs without their batch dimension. An output whose first
+        dimension isn't 1, such as a list of objects in an image, has no batch dimension and is stored unchanged.
         """
         if self._finish or not self._model.is_batched:
             return outputs
@@ -106,7 +105,7 @@ def check(prepare: str, finish: str) -> None:
 def digest(model: str, *functions: str) -> str:
     """Return a digest of the model's name and of the user's functions with their files.
 
-    Results with different digests must not be mixed in one output.
+    One output must not contain results with different digests.
     """
     hasher = hashlib.sha256(model.encode())
     for function in functions:
@@ -155,9 +154,9 @@ def _finish(function: str, outputs: Sequence[Mapping[str, Any]]) -> list[Mapping
 
 
 def _portable(value: Any) -> Any:
-    """Return a value whose objects can be sent to another process. No list becomes an array, which has only one type.
+    """Return a value whose objects can be sent to another process, which doesn't know the classes of the user's file.
 
-    A class of the user's file is unknown there.
+    Lists aren't converted to arrays, because an array has only one type.
     """
     if isinstance(value, Mapping):
         return {str(name): _portable(item) for name, item in value.items()}
@@ -175,7 +174,7 @@ def _portable(value: Any) -> Any:
 
 
 def _error_text(error: BaseException, function: str) -> str:
-    """Return the text of an error in one line, with the line number in the user's file."""
+    """Return the text of an error on one line, with the line number in the user's file."""
     path = function.rpartition(":")[0]
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith(path)]
     location = f"{Path(path).name}, line {lines[-1]}" if lines else Path(path).name

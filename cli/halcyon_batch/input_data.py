@@ -1,8 +1,8 @@
-"""The rows of a data set on a file system: an .npz or .npy file, JSON lines, or a folder of files.
+"""Rows of a data set on a file system: an .npz or .npy file, JSON lines, or a folder of files.
 
-Each data set has a digest, which a resumed batch compares with that of the first run. The digest of a file is the
-SHA-256 of its content. The digest of a folder covers the name, the size and the modification time of each file. The
-contents of the files are not included, because reading millions of files twice would take too long.
+Each data set has a digest, which a resumed batch compares with the digest of the first run. The digest of a file is the
+SHA-256 of its content. The digest of a folder covers the name, the size and the modification time of each file. It does
+not cover the contents, because reading millions of files twice would take too long.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from halcyon_measure.inputs import array_file
 
 _BLOCK = 8 * 2**20
 _LOCAL_HEADER = 30
-"""Length in bytes of the fixed part of a member's header in a zip archive. The member's name follows it."""
+"""Length of the fixed part of a member's header in a zip archive, in bytes. The member's name follows it."""
 _CHECK_INTERVAL_S, _CHECK_SHARE = 10.0, 20.0
-"""Minimum time between two checks of all files in a folder: in seconds, and as a multiple of the duration of a check. The
-larger one applies, so that checks of millions of files take little of the time."""
+"""Minimum time between two checks of all files in a folder: in seconds, and as a multiple of the duration of a check.
+The larger value applies, so that checks of millions of files take only a small part of the time."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Sample:
 
 
 class InputData(Protocol):
-    """Interface of a data set that is open for reading."""
+    """Interface of an opened data set."""
 
     format: str
     digest: str
@@ -61,16 +61,16 @@ class InputData(Protocol):
         """Return whether the data set still has the size and the modification time that it had when it was opened.
 
         Args:
-            rows: number of the first row of a range, and number after its last row; by default, all rows. The answer is
-                exact for these rows. For other rows, it may be that of an earlier check.
+            rows: range of rows, as the number of its first row and the number after its last row; by default, all rows.
+                The result is exact for these rows. For other rows, it may be that of an earlier check.
         """
 
     def digest_now(self) -> str:
-        """Return the digest of the data set's present content, which may have changed since it was opened."""
+        """Return the digest of the data set's current content, which may have changed since it was opened."""
 
 
 def stamp(path: Path) -> tuple[int, int, int]:
-    """Return the inode, the size and the modification time of a file, by which a change of the file is detected."""
+    """Return the inode, the size and the modification time of a file, with which changes of the file are detected."""
     status = path.stat()
     return status.st_ino, status.st_size, status.st_mtime_ns
 
@@ -85,9 +85,9 @@ def sha256(path: Path) -> str:
 
 
 class ArrayData:
-    """The arrays of an .npz file by name, or the array of an .npy file with an empty name.
+    """Data set in the arrays of an .npz file by name, or in the array of an .npy file with an empty name.
 
-    The first dimension of each array counts the rows.
+    The first dimension of each array is the row.
     """
 
     format = "Npz"
@@ -119,7 +119,7 @@ class ArrayData:
         return stamp(self._path) == self._stamp
 
     def digest_now(self) -> str:
-        """Return the digest of the present content of the file."""
+        """Return the digest of the current content of the file."""
         return sha256(self._path)
 
 
@@ -153,7 +153,7 @@ def _mapped(path: Path, member: zipfile.ZipInfo) -> Any:
 
 
 class LineData:
-    """The lines of a text file, each of which is a JSON value. Blank lines aren't rows."""
+    """Data set in the lines of a text file, each of which is a JSON value. Blank lines aren't rows."""
 
     format = "Jsonl"
 
@@ -185,12 +185,12 @@ class LineData:
         return stamp(self._path) == self._stamp
 
     def digest_now(self) -> str:
-        """Return the digest of the present content of the file."""
+        """Return the digest of the current content of the file."""
         return sha256(self._path)
 
 
 class FolderData:
-    """The visible files of a folder and its subfolders, in order of their paths. Each file is a row."""
+    """Data set of the visible files in a folder and its subfolders, in order of their paths. Each file is a row."""
 
     format = "Folder"
 
@@ -226,7 +226,7 @@ class FolderData:
         return bool(np.array_equal(np.array(stats, np.int64), self._stats[start:stop]))
 
     def digest_now(self) -> str:
-        """Return the digest of the present names, sizes and modification times of the files."""
+        """Return the digest of the current names, sizes and modification times of the files."""
         return _listed(self._path)[2]
 
 
@@ -239,7 +239,7 @@ def _listed(path: Path) -> tuple[Sequence[str], npt.NDArray[np.int64], str]:
     """Return the relative paths of all files in a folder, their sizes and modification times, and the folder's digest.
 
     Raises:
-        OSError: the folder, or one below it, can't be read.
+        OSError: the folder or a subfolder can't be read.
     """
 
     def refuse(error: OSError) -> None:

@@ -1,8 +1,8 @@
-"""Opening of a data set that is on a file system or in a bucket.
+"""Opening of a data set on a file system or in a bucket.
 
-A data set in a bucket is first copied to the local disk, and the rows are read from the copy. So a change in the bucket
-can't mix two contents. The digest of a file is that of its content, as on a volume. The digest of a folder in a bucket
-covers the name, the size and the ETag of each object.
+A data set in a bucket is first copied to the local disk, and the rows are read from the copy. Therefore a change in the
+bucket can't mix two contents. The digest of a file is that of its content, as on a volume. The digest of a folder in a
+bucket covers the name, the size and the ETag of each object.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _KINDS: Mapping[str, Callable[[Path], InputData]] = {
 }
 _SUFFIXES = {".npz": "Npz", ".npy": "Npz", ".jsonl": "Jsonl", ".ndjson": "Jsonl", ".parquet": "Parquet"}
 _CHECK_INTERVAL_S = 30.0
-"""Minimum time in seconds between two listings of a bucket by which changes of a data set are detected."""
+"""Minimum time between two listings of a bucket, with which changes of a data set are detected, in seconds."""
 
 
 def open_input(path: str, format_: str) -> InputData:
@@ -58,10 +58,10 @@ def open_input(path: str, format_: str) -> InputData:
 
 
 def check_output_place(recipe: BatchRecipe) -> None:
-    """Check that the results of a data set that is a folder aren't written into this folder.
+    """Check that the results aren't written into the folder of the data set.
 
     Raises:
-        BatchError: the results would be rows of the data set, which would change with each part.
+        BatchError: the results would become rows of the data set, which would change with each part.
     """
     source, target = recipe.input_bucket, recipe.output_bucket
     place = recipe.output if target is None else target.url
@@ -95,7 +95,7 @@ def _format_of(path: Path) -> str:
 
 
 class BucketData:
-    """A data set in a bucket, whose rows are read from a copy on the local disk."""
+    """Data set in a bucket, whose rows are read from a copy on the local disk."""
 
     def __init__(self, bucket: Bucket, location: BatchBucket, folder: Path, format_: str) -> None:
         """Copy the data set from the bucket to a local folder, and open the copy.
@@ -144,7 +144,7 @@ class BucketData:
             return True
 
     def digest_now(self) -> str:
-        """Return the digest of the data set's present content in the bucket."""
+        """Return the digest of the data set's current content in the bucket."""
         return self._bucket.sha256() if self._is_file else _digest(_listed(self._bucket)[1])
 
 

@@ -1,8 +1,8 @@
-"""The results of a batch: parts with consecutive rows, lists of rows without a result, and a manifest.
+"""Results of a batch: parts with consecutive rows, lists of rows without a result, and a manifest.
 
-A part whose results file exists is done. After a kill at any point, a new runner computes only the missing parts. If
-two runners work at the same time, the part that is written first stays. A row is failed if the results file of its part
-doesn't contain it, whichever runner recorded the failure.
+A part is done if its results file exists. If a runner is killed at any point, a new runner computes only the missing
+parts. If two runners work at the same time, the part that is written first stays. A row is failed if the results file
+of its part doesn't contain it, whichever runner recorded the failure.
 """
 
 # | file | content |
@@ -54,7 +54,7 @@ class RowResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """Settings that all parts in an output folder of a batch have in common."""
+    """Settings that are common to all parts in an output folder of a batch."""
 
     owner: str
     name: str
@@ -78,7 +78,7 @@ class Manifest:
 def rows_per_part(total: int, row_bytes: int) -> int:
     """Return the number of rows in each part of the results.
 
-    A part must fit into memory. It must also be so small that little work is lost after a kill.
+    A part must fit into memory, and be so small that little work is lost if the runner is killed.
     """
     return max(min(max(math.ceil(total / _PARTS), _LEAST_ROWS), _PART_BYTES // row_bytes), 1)
 
@@ -92,16 +92,17 @@ class OutputParts:
     location: str
     present: set[int] = field(default_factory=set)
     failed: int = 0
-    """Number of rows without a result in the parts that exist."""
+    """Number of rows without a result in the existing parts."""
     is_complete: bool = False
     _runner: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
-    """Random name of this run, as part of the names of its failures files. So no other run replaces or removes them."""
+    """Random name of this run. It is part of the names of its failures files, so that no other run replaces or removes
+    them."""
     _failure_files: dict[int, list[str]] = field(default_factory=dict)
     """Names of the failures files of each part."""
 
     @classmethod
     def begin(cls, storage: Storage, manifest: Manifest, location: str) -> OutputParts:
-        """Open an output: a new one, or one in which an earlier runner has written parts.
+        """Open an output folder: a new one, or one in which an earlier runner has written parts.
 
         Raises:
             BatchError: the folder contains other files, or the results of another input, model or function.
@@ -137,7 +138,7 @@ class OutputParts:
 
     @property
     def rows(self) -> int:
-        """Number of rows in the parts that exist, including rows without a result."""
+        """Number of rows in the existing parts, including rows without a result."""
         return sum(stop - start for start, stop in map(self.manifest.rows, self.present))
 
     def write(self, part: int, results: Sequence[RowResult]) -> None:
@@ -192,8 +193,8 @@ class OutputParts:
     def _failures(self, part: int) -> dict[int, bytes | None]:
         """Return the numbers of the rows that a part doesn't contain, each with its line in a failures file.
 
-        The line is None if no failures file has it. A part without a failures file contains all its rows, because the
-        failures file is written before the part.
+        The line is None if no failures file contains the row. A part without a failures file contains all its rows,
+        because the failures file is written before the part.
         """
         files = self._failure_files.get(part)
         if not files:
@@ -209,7 +210,7 @@ class OutputParts:
 
     @contextlib.contextmanager
     def _reading(self, name: str) -> Iterator[None]:
-        """Raise a BatchError that names the file if its content isn't that of a batch."""
+        """Return a context manager that raises a BatchError with the file's name if its content is invalid."""
         try:
             yield
         except (*array_file.DAMAGES, KeyError, TypeError) as error:
@@ -281,8 +282,7 @@ def _jsonl(results: Sequence[RowResult]) -> bytes:
 def plain(value: Any) -> Any:
     """Return a value converted to types that JSON supports.
 
-    Values without an equivalent in JSON become strings. NaN and infinities become their names. Bytes become text or
-    base64.
+    Values without an equivalent in JSON become strings: NaN and infinities their names, bytes their text or base64.
     """
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()  # of an array without dimensions it is the value itself, for example a mapping
@@ -331,9 +331,9 @@ def _npz(results: Sequence[RowResult]) -> bytes:
 
 
 def _stacked(name: str, values: Sequence[tuple[int, Any]]) -> Any:
-    """Return the values of an output as one array in which each value is unchanged. `values` are pairs of row and value.
+    """Return the values of an output, given as pairs of row and value, as one array that leaves each value unchanged.
 
-    The array has no Python objects, because NumPy would store them as a pickle, which a reader must not trust.
+    The array has no Python objects, because NumPy would store them as a pickle, which readers must not trust.
     """
     try:
         arrays = [np.asarray(value) for _, value in values]
@@ -358,7 +358,7 @@ def _stacked(name: str, values: Sequence[tuple[int, Any]]) -> Any:
 
 
 def _cells(value: Any, array: Any) -> list[Any]:
-    """Return the single values in the value of a row as Python objects. `array` is NumPy's array of the value."""
+    """Return the elements of a row's value as Python objects. `array` is the same value as a NumPy array."""
     if not isinstance(value, list):
         return [value] if isinstance(value, int | str | bytes) else array.ravel().tolist()
     return [cell.item() if isinstance(cell, np.generic) else cell for cell in np.array(value, object).flat]

@@ -1,4 +1,4 @@
-"""The rows of a Parquet file, which has a column for each input of the model.
+"""Rows of a Parquet file, which has a column for each input of the model.
 
 The package pyarrow is required. The runner's image contains it only if the image was built with it.
 
@@ -20,7 +20,7 @@ from halcyon_measure.inputs.tensors import array_of
 
 
 class ParquetData:
-    """A data set in a Parquet file, open for reading."""
+    """Data set in a Parquet file that is open for reading."""
 
     format = "Parquet"
 
@@ -78,7 +78,7 @@ class ParquetData:
         return stamp(self._path) == self._stamp
 
     def digest_now(self) -> str:
-        """Return the digest of the present content of the file."""
+        """Return the digest of the current content of the file."""
         return sha256(self._path)
 
     def _columns(self, group: int) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class ParquetData:
 def _values(column: Any) -> list[Any]:
     """Return the value of each row of a column: an array, a list of lists, or None for a null.
 
-    A number, a boolean or a text becomes an array with one value.
+    A number, a boolean or a text becomes an array with one element.
     """
     if hasattr(column, "chunks"):
         column = column.combine_chunks()
@@ -115,7 +115,7 @@ def _is_list(column: Any) -> bool:
 
 
 def _split(column: Any, values: Any) -> list[Any]:
-    """Return the values of each list in a column, given the values of all lists in sequence."""
+    """Divide the concatenated values of all lists in a column into the values of each list."""
     if str(column.type).startswith("fixed_size_list<"):
         return [*values.reshape(len(column), column.type.list_size)]
     ends = np.cumsum(column.value_lengths().to_numpy(zero_copy_only=False))

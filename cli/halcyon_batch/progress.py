@@ -1,4 +1,4 @@
-"""Progress of a batch, and the time left at its recent rate. Pure, with the time as an argument."""
+"""Progress of a batch, and the remaining time at its recent rate. Pure, with the time as an argument."""
 
 from __future__ import annotations
 
@@ -6,31 +6,29 @@ from collections import deque
 
 _MAX_WINDOW_S, _MIN_WINDOW_S = 120.0, 2.0
 _SHORT_RUN_S = 30.0
-"""Maximum duration of a run, in seconds, for which the rate covers the whole run except its start-up. Half of such a
-short run would contain too few pauses.
-"""
+"""Duration of a run, in seconds, up to which the rate covers the whole run except its start-up. Half of such a short
+run would contain too few pauses."""
 _START_UP_S = 2.0
-"""Duration of the start-up in seconds, which the rate leaves out. Connections are opened, the limit of requests in
-progress grows, and first executions are slow. On two shared cores, a rate over the first two seconds is 10 % too low on
-average.
-"""
+"""Duration of the start-up in seconds, which the rate doesn't include. In this time, connections are opened, the limit
+of requests in progress grows, and first executions are slow. On two shared cores, a rate over the first two seconds is
+10 % too low on average."""
 
 
 class RowRate:
     """Mean rate of a batch in rows per second.
 
     The rate covers the later half of the run without its start-up, but at least 30 seconds and at most two minutes.
-    Pauses and slow phases count, because they will also occur during the rows that are left.
+    Pauses and slow phases are included, because they will also occur during the remaining rows.
     """
 
     def __init__(self, now_s: float) -> None:
-        """Begin the measurement at a time, in seconds of the monotonic clock."""
+        """Begin the measurement at the time `now_s`, in seconds of the monotonic clock."""
         self._begun_s = now_s
         self._answers: deque[tuple[float, int]] = deque()
         self._rows = 0
 
     def restart(self, now_s: float) -> None:
-        """Discard all earlier counts of rows, because the rate from now on is unrelated to them."""
+        """Discard all earlier counts of rows, because the rate will be different from now on."""
         self._begun_s, self._rows = now_s, 0
         self._answers.clear()
 

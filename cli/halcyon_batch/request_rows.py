@@ -1,7 +1,8 @@
-"""Number of rows in each request: given, or chosen from the execution times of the first requests. Pure.
+"""Number of rows in each request, either given or chosen from the execution times of the first requests. Pure.
 
 The execution time of a batch of b rows is about t0 + b t1. A larger request spreads t0 over more rows, but requests of
-users wait longer behind it. The choice is the smallest number whose time per row is at most 5 % above the lowest one.
+users wait longer behind it. Therefore the smallest number is chosen whose time per row is at most 5 % above the
+minimum.
 """
 
 from __future__ import annotations
@@ -9,15 +10,13 @@ from __future__ import annotations
 from halcyon.api.documents.batch_documents import MAX_REQUEST_ROWS
 
 MAX_UNKNOWN_ROWS = 64
-"""Largest number of rows in a request that is tried if the model's largest batch is unknown."""
+"""Maximum number of rows in a request that is tried if the model's largest batch is unknown."""
 _TRIES = 5
-"""Number of requests that are sent with each number of rows, to find the best number. Only the fastest answer counts.
-The first execution of a size is slow, and requests of users run in between.
-"""
+"""Number of requests that are sent with each number of rows, to find the best number. Only the fastest answer counts,
+because the first execution of a size is slow, and requests of users may delay others."""
 _MAX_SHORT_REQUESTS = 20
 """Number of requests with fewer rows than the tried number after which no larger number is tried. Rows of different
-shapes, which can't be in one request, would otherwise never end the choice.
-"""
+shapes can't be in one request; without this limit, the choice would never end for such rows."""
 _MAX_COST_RATIO = 1.05
 
 
@@ -37,7 +36,7 @@ class RequestRows:
 
     @property
     def is_chosen(self) -> bool:
-        """Whether the number of rows in each request is chosen."""
+        """Whether the number of rows in each request has been chosen."""
         return self.chosen is not None
 
     @property
@@ -74,7 +73,7 @@ class RequestRows:
             self._choose()
 
     def _is_past_best(self) -> bool:
-        """Return whether neither of the last two numbers of rows has lowered the time per row."""
+        """Return whether the last two numbers of rows both failed to lower the time per row."""
         costs = [cost for _, cost in sorted(self._costs_s().items())]
         return len(costs) >= 3 and min(costs[-2:]) > costs[-3] / _MAX_COST_RATIO
 

@@ -1,9 +1,10 @@
-"""Limit of the requests in progress, derived from latencies and rejections. Pure.
+"""Limit on the requests in progress, derived from latencies and rejections. Pure.
 
-A request of a batch takes longer if it waits behind requests of users. So the limit grows while answers are fast, and
-shrinks while they are slow. In this way the batch uses the free capacity without a fixed rate.
+A request of a batch takes longer if it waits behind requests of users. Therefore the limit grows while answers are
+fast, and shrinks while they are slow. In this way, the batch uses the free capacity without a fixed rate.
 
-The time of a request can depend on its rows, as with texts of different lengths. So mean latencies are compared.
+The time of a request can depend on its rows, for example if texts have different lengths. Therefore mean latencies are
+compared.
 """
 
 from __future__ import annotations
@@ -13,25 +14,21 @@ from collections import deque
 MAX_REQUESTS = 256
 _SLOW, _SLOW_GENTLE = 3.0, 1.3
 """Ratio of the mean latency to its lowest recent value above which answers count as slow, so that the limit shrinks: by
-default, and for a gentle batch. A larger ratio lets more requests wait in the servers. At 3.0, an instance runs one
-request while another one waits.
-"""
+default, and for a gentle batch. A larger ratio lets more requests wait in the servers. At 3.0, each instance has one
+request that runs and one that waits."""
 _LEAST, _LEAST_GENTLE = 2, 1
-"""Smallest limit of the requests in progress: by default, and for a gentle batch. A request that waits in the
-balancer's class of lower priority delays no user, and starts as soon as capacity is free.
-"""
+"""Minimum limit on the requests in progress: by default, and for a gentle batch. A request that waits in the balancer's
+lower-priority class delays no user, and starts as soon as capacity is free."""
 _REMEMBERED = 500
-"""Number of last answers in which the lowest mean latency is searched, with which later ones are compared. Older answers
-may be from another revision or another GPU.
-"""
+"""Number of most recent answers over which the lowest mean latency is determined. Older answers may be from another
+revision or another GPU."""
 _FIRST, _MEAN_OF = 5, 16
-"""Number of answers after which the limit is first changed, and about the number of last answers in a mean latency. With
-fewer answers, a few rows that take little time by chance would lower the mean.
-"""
+"""Number of answers before the limit is first changed, and approximate number of recent answers in a mean latency. With
+fewer answers, a few rows that happen to take little time would lower the mean."""
 
 
 class _Latency:
-    """Mean latency of the last requests with one number of rows, in seconds, and its lowest value."""
+    """Mean latency of the most recent requests with one number of rows, in seconds, and its lowest value."""
 
     def __init__(self) -> None:
         self.answers, self.mean_s = 0, 0.0
@@ -49,19 +46,19 @@ class _Latency:
 
 
 class RequestWindow:
-    """Limit of the number of requests that a batch has in progress."""
+    """Limit on the number of requests that a batch has in progress."""
 
     def __init__(self, *, gentle: bool, most: int = MAX_REQUESTS) -> None:
         """Begin with a limit of one request in progress.
 
-        If `gentle` is true, the limit is kept so low that nearly no request of this batch waits in the servers.
+        If `gentle` is true, the limit stays so low that almost no request of this batch waits in the servers.
         """
         self._slow, self._least = (_SLOW_GENTLE, _LEAST_GENTLE) if gentle else (_SLOW, _LEAST)
         self._most = most
         self._size = 1.0
         self._doubles = True
         self._latencies: dict[int, _Latency] = {}
-        """Latencies by the number of rows in the request."""
+        """Latencies of requests, by the number of rows in the request."""
 
     @property
     def limit(self) -> int:
@@ -69,9 +66,9 @@ class RequestWindow:
         return int(self._size)
 
     def answered(self, latency_s: float, rows: int = 1) -> None:
-        """Adjust the limit by the latency, in seconds, of an answer to a request with `rows` rows.
+        """Adjust the limit after an answer to a request with `rows` rows, by its latency in seconds.
 
-        It is compared only with requests of the same number of rows, because more rows take longer.
+        The latency is compared only with that of requests with the same number of rows, because more rows take longer.
         """
         latency = self._latencies.setdefault(rows, _Latency())
         latency.add(latency_s)
@@ -87,9 +84,9 @@ class RequestWindow:
         self._size = min(max(self._size, float(self._least)), float(self._most))
 
     def rejected(self) -> None:
-        """Halve the limit of requests in progress after a rejection.
+        """Halve the limit on requests in progress after a rejection.
 
-        The balancer rejects requests of the batch while the batch's class must wait.
+        The balancer rejects requests of the batch while their lower-priority class must wait.
         """
         self._doubles = False
         self._size = max(self._size / 2, float(self._least))

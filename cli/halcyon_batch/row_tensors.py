@@ -19,22 +19,22 @@ from halcyon_measure.inputs.payloads import Payload
 from halcyon_measure.inputs.tensors import Array, InputFile, ModelInput, array_of, fit, is_request, tensors
 
 RowTensors = Mapping[str, Array]
-"""Tensors of one row by input name. If the model batches, their first dimension is 1."""
+"""Tensors of one row by input name. If the model supports batching, their first dimension is 1."""
 
 
 @dataclass(frozen=True)
 class BatchModel:
-    """The inputs of a model, which the rows of a data set must fit."""
+    """Inputs of a model, which the rows of a data set must fit."""
 
     inputs: tuple[ModelInput, ...]
     is_batched: bool
     """Whether the first dimension of the inputs is the number of rows."""
     optional: frozenset[str] = frozenset()
-    """Names of the inputs that a row may leave out."""
+    """Names of the inputs that a row may omit."""
 
 
 def row_tensors(sample: Sample, model: BatchModel) -> RowTensors:
-    """Return the tensors of a row without using a function of the user.
+    """Return the tensors of a row if the user has no function `prepare`.
 
     Raises:
         TensorError, RowError, OSError: the row doesn't fit the model's inputs.
@@ -46,7 +46,7 @@ def row_tensors(sample: Sample, model: BatchModel) -> RowTensors:
 
 
 def value_of(sample: Sample) -> Any:
-    """Return a row as the user's function receives it: the path of a file, arrays by name, or a line's JSON value.
+    """Return a row in the form for the user's function: the path of a file, arrays by name, or a line's JSON value.
 
     Raises:
         RowError: the line isn't JSON.
@@ -112,14 +112,14 @@ def _single(arrays: RowTensors, model: BatchModel) -> RowTensors:
 
 
 def shape_of(row: RowTensors) -> tuple[Any, ...]:
-    """Return a key of a row. Two rows can be in the same request if their keys are equal."""
+    """Return a key of a row. Rows can be in the same request if their keys are equal."""
     return tuple((name, array.shape[1:]) for name, array in sorted(row.items()))
 
 
 def payload(rows: Sequence[RowTensors]) -> Payload:
     """Return the request body for rows that have the same shape.
 
-    More than one row is allowed only if the model batches.
+    More than one row is allowed only if the model supports batching.
     """
     if len(rows) == 1:
         return Payload(rows[0], 1)
@@ -129,10 +129,10 @@ def payload(rows: Sequence[RowTensors]) -> Payload:
 def split(outputs: Mapping[str, Array], rows: int) -> list[Mapping[str, Array]]:
     """Return the outputs of each row in a request, with a first dimension of 1.
 
-    If the request has only one row, its outputs stay as they are.
+    If the request has only one row, its outputs are returned unchanged.
 
     Raises:
-        RowError: the number of rows of an output differs from that of the request.
+        RowError: an output has another number of rows than the request.
     """
     if rows == 1:
         return [outputs]

@@ -1,11 +1,11 @@
 """Sender of the requests of a batch. It sends each row until the row has a result or has failed.
 
-After a rejection, or without a valid API key, the sender waits. After a broken connection, it repeats the request.
+After a rejection, or without a valid API key, the sender waits. After a broken connection, it retries the request.
 After an error, it splits the request into smaller ones, so that an invalid row doesn't affect the results of others.
 
-A row can end the server's process, and with it all requests in progress. So requests that are lost several times are
-suspected, and sent one at a time. If the server answers an earlier row again after such a loss, the loss counts as caused
-by the rows of the suspected request.
+A row can crash the server's process, and with it all requests in progress. Therefore requests that are lost several
+times are suspected, and sent one at a time. If the server answers an earlier row again after such a loss, the rows of
+the suspected request are considered the cause.
 """
 
 from __future__ import annotations
@@ -33,32 +33,30 @@ _FIRST_WAIT_S, _MAX_WAIT_S = 0.25, 30.0
 _MAX_DOUBLINGS = 10
 """Maximum number of times that the wait doubles. Above 1023, the power of two would overflow."""
 _MIN_LOSSES = 2
-"""Number of losses after which the rows of a request are suspected as the cause."""
+"""Number of times that a request must be lost (by a broken connection) before its rows are suspected as the cause."""
 _MAX_BLAMED = 3
-"""Number of losses caused by a row after which the row has failed. A request with several rows is split after one loss
-that it has caused."""
+"""Number of times that a row may break the connection to the server before the row counts as failed. A request with
+several rows is split after it has broken the connection once."""
 _MAX_CHECKS, _CHECK_WAIT_S = 3, 1.0
-"""To find out whether a server is down, a row that was answered before is sent again: the number of such requests after
-whose loss the server counts as down, and the time before each in seconds."""
+"""Number of failed checks after which the server counts as down, and the time before each check in seconds. A check
+sends a row that was answered before."""
 _MAX_SUSPECTED = 4
-"""Maximum number of suspected requests that don't count as in progress, so that other requests can be sent meanwhile."""
+"""Maximum number of requests suspected of crashing the server that don't count as in progress, so that other requests
+can be sent meanwhile."""
 _MAX_ERRORS, _ERROR_WAIT_S = 2, 0.1
 """Number of errors from the model after which a row has failed, and the time between two attempts in seconds."""
 _TOO_MANY_ROWS = re.compile(r"batch-size must be <= (\d+)")
 _BROKEN = re.compile(r"^502: ")
 """Pattern of the balancer's error for a server that closed the connection without an answer."""
 _NOT_READY = re.compile(r"unknown model|is not ready|unloading", re.IGNORECASE)
-"""Pattern of errors from a server that stops, or that is still loading the model. Such errors are not caused by the
-rows.
-"""
+"""Pattern of errors from a server that is stopping or is still loading the model. Such errors are not caused by the
+rows."""
 _DEAD_STUB = re.compile(r"Stub process\b[^\n]{0,200} is not healthy")
-"""Pattern of Triton's error for all requests to a model whose Python process has ended, until its container restarts. So
-the rows of a request need not be the cause.
-"""
+"""Pattern of Triton's error for all requests to a model whose Python process has ended, until its container restarts.
+The rows of such a request need not be the cause."""
 _DENIED = re.compile(r"^401: ")
-"""Pattern of the error for a request without a valid API key. Keys are rotated while a batch runs, so it waits for the
-new one.
-"""
+"""Pattern of the error for a request without a valid API key. If keys are rotated during a batch, it waits for the new
+key."""
 _LOST = frozenset({Outcome.TIMED_OUT, Outcome.DISCONNECTED})
 
 
@@ -79,31 +77,32 @@ class _Tries:
 
 @dataclass
 class Sender:
-    """Sender of requests to one model, within a limit of requests in progress."""
+    """Sender of requests to one model, with a limit on the requests in progress."""
 
     client: Client
     target: Target
     window: RequestWindow
     sizes: RequestRows
     key_header: Callable[[], tuple[tuple[str, str], ...]] = tuple
-    """Function that reads the header with the API key; no header if the model has no keys."""
+    """Function that returns the header with the API key; the header is empty if the model needs no key."""
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     def __post_init__(self) -> None:
-        """Begin without a request in progress."""
+        """Initialise the state without requests in progress."""
         self._in_progress = 0
         self._in_progress_changed = asyncio.Condition()
         self._suspected = 0
         self._sent_suspected, self._together = 0, 1
-        """Number of suspected requests that are sent at present, and its limit. It is 1 after a loss."""
+        """Number of requests in progress that are suspected of crashing the server, and the limit on it, which is 1
+        after a crash."""
         self._answered: Sequence[RowTensors] = ()
-        """A row that was answered; empty until one was."""
+        """Row that was answered; empty until there is one."""
         self._not_before_s = 0.0
         self._number = 0
         self._key: tuple[tuple[str, str], ...] | None = None
         self.waiting = ""
-        """Reason why no request is answered at present; empty while requests are answered."""
+        """Reason why no requests are answered now; empty while requests are answered."""
 
     async def enter(self) -> None:
         """Wait until the limit allows another request in progress.
@@ -119,13 +118,13 @@ class Sender:
         return self._in_progress - min(self._suspected, _MAX_SUSPECTED) < limit
 
     async def leave(self) -> None:
-        """Count a request as no longer in progress, so that another one may begin."""
+        """Count a request as no longer in progress, so that another request may begin."""
         async with self._in_progress_changed:
             self._in_progress -= 1
             self._in_progress_changed.notify_all()
 
     async def outcomes(self, rows: Sequence[RowTensors]) -> list[Mapping[str, Any] | str]:
-        """Return the outputs of each row. A row that has none has the reason as text instead."""
+        """Return, for each row, its outputs, or the reason why it has none, as text."""
         return await self._outcomes(rows, _Tries())
 
     async def _outcomes(self, rows: Sequence[RowTensors], tries: _Tries) -> list[Mapping[str, Any] | str]:
@@ -145,10 +144,10 @@ class Sender:
             return [cause + reply.message]
 
     async def _send_suspected(self, rows: Sequence[RowTensors], tries: _Tries) -> tuple[Reply, float]:
-        """Send a suspected request, and count a loss if the rows are its cause.
+        """Send a request suspected of crashing the server, and count a loss if its rows are the cause.
 
-        Suspected requests are sent one at a time. After each answer, one more may be in progress, because an outage has
-        probably caused the losses. After a further loss of a request, it is sent alone.
+        Suspected requests are sent one at a time. After each answer, one more may be in progress, because the losses
+        were probably caused by an outage. After another loss, a request is sent alone.
         """
         is_lost_again = tries.lost > _MIN_LOSSES
         async with self._in_progress_changed:
@@ -179,7 +178,7 @@ class Sender:
     async def _is_served(self) -> bool:
         """Return whether the server answers a row that it has answered before.
 
-        A rejected request is repeated. So is one to a model whose Python process has ended, until its container restarts.
+        The request is retried if it is rejected, or if the model's Python process has ended and its container restarts.
         """
         lost = 0
         while self._answered and lost < _MAX_CHECKS:
@@ -264,7 +263,7 @@ class Sender:
     async def _wait(self, reply: Reply, failures: int) -> None:
         """Wait after a temporary failure of a request.
 
-        A rejection delays all requests, because the balancer makes the whole class of the batch wait.
+        A rejection delays all requests of the batch, because the balancer lets the batch's whole priority class wait.
         """
         wait_s = retry_wait_s(reply.retry_after_s, failures)
         self.waiting = reply.message
@@ -279,9 +278,9 @@ class Sender:
 
 
 def retry_wait_s(requested_s: float, failures: int) -> float:
-    """Return the seconds to wait after `failures` failures in a row, with jitter.
+    """Return the seconds to wait after `failures` successive failures, with jitter.
 
-    The wait is at least `requested_s`, the time that the server requires, and at most `MAX_RETRY_AFTER_S`.
+    The wait is at least `requested_s`, the time that the server requests, and at most `MAX_RETRY_AFTER_S`.
     """
     least_s = max(requested_s, min(_FIRST_WAIT_S * 2.0 ** min(failures - 1, _MAX_DOUBLINGS), _MAX_WAIT_S))
     return min(least_s * random.uniform(1.0, 1.25), MAX_RETRY_AFTER_S)  # noqa: S311  # jitter

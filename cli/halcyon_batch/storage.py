@@ -1,6 +1,6 @@
-"""Storage of results, in which a file appears completely or not at all.
+"""Storage of results, in which files are written atomically.
 
-If a kill interrupts a write, a hidden file may remain, but no partial result.
+If a process is killed during a write, a hidden file may remain, but no partial result.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""YAML loader that gives unquoted values the types that kubectl and Helm give them, which send JSON to the API server.
+"""YAML loader that gives unquoted values the same types as kubectl and Helm, which send JSON to the API server.
 
-PyYAML's own types differ: `y` is a text there and `1e3` too, `8:30` is a number, and `2026-01-01` is a date.
+PyYAML's own types differ: `y` and `1e3` are texts, `8:30` is a number, and `2026-01-01` is a date.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TYPES = (
 _BOOL_TEXTS = frozenset({"y", "yes", "true", "on"})
 _MIN_INT, _MAX_INT = -(2**63), 2**64 - 1
 _MAX_INTEGRAL = 1e21
-"""Number below which a float without a fraction becomes an integer, as in the JSON that kubectl sends."""
+"""Number below which a float without a fraction becomes an integer, as in JSON from kubectl."""
 
 
 class ManifestLoader(yaml.SafeLoader):

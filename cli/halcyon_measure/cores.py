@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def usable_cores() -> int:
-    """Return the number of cores that this process may use, by its CPU affinity and the limit of its cgroup."""
+    """Return the number of cores that this process may use, from its CPU affinity and the CPU limit of its cgroup."""
     cores = len(os.sched_getaffinity(0))
     with contextlib.suppress(OSError, ValueError):
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text("ascii").split()

@@ -13,28 +13,28 @@ from __future__ import annotations
 
 
 class MeasureError(Exception):
-    """A measurement that can't be made. The message contains the problem, its reason and the next step."""
+    """The measurement isn't possible. The message contains the problem, its reason and the next step."""
 
 
 class ScenarioError(MeasureError):
-    """A load that can't be run as it is described."""
+    """The load can't be run as it is described."""
 
 
 class TensorError(MeasureError):
-    """A file that doesn't fit the inputs of the model."""
+    """A file doesn't fit the inputs of the model."""
 
 
 class HookError(MeasureError):
-    """A function of the user that raised an exception or returned something else than tensors."""
+    """A user function raised an exception, or returned something other than tensors."""
 
 
 class TargetError(MeasureError):
-    """A server that can't be reached, has no such model, or speaks another protocol."""
+    """The server can't be reached, has no such model, or uses another protocol."""
 
 
 class ModelError(MeasureError):
-    """A model's file that can't be counted, converted or run."""
+    """The operations in a model's file can't be counted, or the model can't be converted or run."""
 
 
 class SettingError(MeasureError):
-    """An impossible value that the user or an option gives."""
+    """A value that the user, an option or the site gives is impossible."""

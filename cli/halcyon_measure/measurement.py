@@ -17,7 +17,7 @@ from halcyon_measure.engine import hooks
 from halcyon_measure.engine.hooks import HookSettings
 from halcyon_measure.engine.job import FOLD_ABOVE, Job, PayloadSettings
 from halcyon_measure.engine.pool import MAX_PROCESSES, Pool, Progress, WarmUp, processes_for
-from halcyon_measure.errors import ScenarioError, TensorError
+from halcyon_measure.errors import ScenarioError, TargetError, TensorError
 from halcyon_measure.inputs import array_file
 from halcyon_measure.protocols import connect, shared_memory
 from halcyon_measure.protocols.reply import Outcome
@@ -29,6 +29,12 @@ from halcyon_measure.results.run import Run
 from halcyon_measure.sampling import server_statistics
 from halcyon_measure.sampling.sampler import Sampler, SamplingSettings
 from halcyon_measure.schedule.scenario import Scenario
+
+_NO_INPUTS = (
+    "{url} publishes no inputs of {model}, so no request can be made from them. Add them to the model's metadata, or send a "
+    "whole request, for example --url {url}/v2/models/{model}/infer --api post --input request.json --content-type "
+    "application/json"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +48,7 @@ class Measurement:
     hooks: HookSettings = field(default_factory=HookSettings)
     warm_up: WarmUp = field(default_factory=WarmUp)
     processes: int | None = None
-    """Number of sending processes; None for as many as the load needs."""
+    """Number of sending processes; None to use as many as the load needs."""
     objective_s: float | None = None
     """Latency objective in seconds. An answer within it counts as good."""
     expect: str = ""
@@ -53,10 +59,10 @@ class Measurement:
     """Settings for sampling servers and machines during the load; None for no sampling."""
     prices: Prices = field(default_factory=Prices)
     fold_above: int = FOLD_ABOVE
-    """Number of requests above which they are counted in a histogram instead of kept as rows."""
+    """Number of requests above which they are counted in a histogram instead of being kept as rows."""
 
     def prepare(self) -> Measurement:
-        """Return this measurement with the model's inputs filled in. Check that it can be made.
+        """Return this measurement with the model's inputs filled in. Check that it is possible.
 
         Raises:
             MeasureError: the server can't be reached, or a setting, a file or a function is invalid.
@@ -78,6 +84,8 @@ class Measurement:
         if self.target.shared_memory != "none":
             shared_memory.check(self.target, has_functions=bool(self.hooks.prepare or self.hooks.finish))
         target = connect.described(self.target)
+        if not target.inputs and target.api == "kserve":
+            raise TargetError(_NO_INPUTS.format(url=target.url, model=target.model))
         config = server_statistics.read_config(target)
         # The metadata doesn't say which inputs are optional.
         inputs = tuple(
@@ -88,10 +96,10 @@ class Measurement:
         return replace(self, target=target)
 
     def _check_model(self, target: Target, config: ServerConfig) -> None:
-        """Check that the model of a target, with this configuration, accepts the requests.
+        """Check that the target's model, with this configuration, accepts the requests.
 
         Raises:
-            MeasureError: it doesn't, or a file doesn't fit.
+            MeasureError: the model doesn't accept them, or a file doesn't fit.
         """
         if config.is_decoupled:
             raise ScenarioError(
@@ -146,7 +154,7 @@ class Measurement:
         return replace(run, observations=sampler.observations())
 
     def _rows(self, run: Run) -> str:
-        """Return the number of rows of a request, or the range of these numbers."""
+        """Return the number of rows of a request, or the range of the numbers if they differ."""
         least, most = self.payload.rows.least, self.payload.rows.most
         if self.payload.samples or self.hooks.prepare:  # files and functions have their own rows
             sent = run.columns.rows[run.columns.outcome == Outcome.ANSWERED]
@@ -183,7 +191,7 @@ class Measurement:
 
 
 def save(folder: Path, document: BenchDocument, run: Run) -> Sequence[Path]:
-    """Write bench.json and the requests into a folder, which is created if needed, and return their paths."""
+    """Write bench.json and the requests to a folder, which is created if needed, and return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     result = folder / "bench.json"
     result.write_text(document.model_dump_json(indent=2) + "\n", "utf-8")

@@ -1,14 +1,15 @@
 """Execution times of batches by their number of rows, and lines or curves through these times. Pure.
 
-Each family of configurations has its own times, because instances and threads share a device. If only one batch size of
-a family was measured, its other times are those of the first family, scaled by the ratio at this size.
+Each family of configurations (with the same instances and threads) has its own times, because instances and threads
+share a device. If only one batch size of a family was measured, its other times are those of the first family, scaled
+by the ratio at this size.
 
-The machine is slower in some measurements than in others, for all batch sizes alike. This pace is fitted and removed, so
-that the times of different measurements can be compared.
+The machine is slower in some measurements than in others, equally for all batch sizes. This pace is fitted and removed,
+so that the times of different measurements can be compared.
 
-A straight line is the default, because it averages the noise of all sizes. A size that was measured n times counts n
-parts of its measured time, and one part of the line. If the times bend or jump, for example at a size from which the
-device needs another pass, a curve passes through the mean of each measured size.
+A straight line is the default, because it averages the noise of all sizes. The time of a size that was measured n times
+is a weighted mean: n parts of its measured time, and one part of the line. If the times bend or jump, for example at a
+size from which the device needs another pass, a curve passes through the mean of each measured size.
 """
 
 from __future__ import annotations
@@ -30,22 +31,21 @@ _MIN_SHARE = 0.01
 unreliable.
 """
 _PACE_NOISE, _SIZE_NOISE = 0.05, 0.02
-"""Standard errors of the logarithm of a measured batch time: by the pace of the machine, which is the same for all sizes of
-a measurement, and by the noise of a single size.
-"""
+"""Standard errors of the logarithm of a measured batch time: from the pace of the machine, which is the same for all
+sizes in a measurement, and from the noise of a single size."""
 _FIT_ROUNDS = 20
-"""Number of times that the times of sizes and the paces of measurements are fitted in turns."""
+"""Number of rounds in which the times of sizes and the paces of measurements are fitted alternately."""
 _MAX_STRAIGHT_DISTANCE = 0.005
-"""Relative distance of the batch times from the fitted line up to which the line is used as it is. If a size is further
-off, each size has a time of its own, between the measured one and the line."""
+"""Relative distance of the batch times from the fitted line up to which the line is used unchanged. If a size is
+further off, each size has its own time, between the measured time and the line."""
 _MAX_LINE_DISTANCE = 0.15
-"""Relative distance of a batch's execution time from the fitted line above which a curve through the measured sizes replaces
-the line."""
+"""Relative distance of a batch's execution time from the fitted line. Above it, a curve through the measured sizes
+replaces the line."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Execution times of batches that are no straight function of their size."""
+    """Execution times of batches that don't grow linearly with their size."""
 
     times_s: tuple[float, ...]
     """Time of a batch with 1, 2, ... requests, in seconds."""
@@ -56,7 +56,7 @@ class Curve:
 
     @property
     def line(self) -> ServiceLine:
-        """The line through the times of one request and of a full batch."""
+        """Straight line through the times of one request and of a full batch."""
         most, full_s = len(self.times_s), self.times_s[-1]
         slope = (full_s - self.times_s[0]) / (most - 1) if most > 1 else full_s / 2
         slope = min(max(slope, 0.0), full_s / most)
@@ -64,7 +64,7 @@ class Curve:
 
 
 Shape = ServiceLine | Curve
-"""Execution times of batches by their number of requests."""
+"""Execution times of batches by number of requests, as a line or a curve."""
 
 
 @dataclass(frozen=True)
@@ -72,13 +72,13 @@ class BatchTimes:
     """Execution times of all batches that were measured so far."""
 
     measured: Mapping[Family, tuple[Mapping[int, float], ...]] = field(default_factory=dict)
-    """Mean times in seconds by number of rows, one mapping for each measurement, by family."""
+    """Mean times in seconds by number of rows, for each family: one mapping for each measurement."""
     first: Family | None = None
     """Family of configurations that was measured first. It has times for more batch sizes than the others."""
     _shapes: dict[tuple[Family, int, float, bool], Shape | None] = field(
         default_factory=dict, compare=False, repr=False
     )
-    """Computed results of `shape`."""
+    """Cache of the results of `shape`."""
 
     def with_point(self, point: Point) -> BatchTimes:
         """Return the times, extended by those of a measured point.
@@ -95,7 +95,7 @@ class BatchTimes:
     def means(self, family: Family) -> dict[int, float]:
         """Return the mean execution time in seconds of a family's batches, by number of rows.
 
-        The pace of each measurement is removed: the machine is slower in some of them, for all sizes alike.
+        The pace of each measurement is removed, because the machine is slower in some of them, equally for all sizes.
         """
         return dict(self._means.get(family, {}))
 
@@ -106,9 +106,9 @@ class BatchTimes:
     def line(self, configuration: Configuration, rows_per_request: float = 1.0) -> ServiceLine | None:
         """Return the fitted line of batch times for a configuration; None if nothing was measured.
 
-        The slope of the line is per request, not per row. Batch sizes above the configuration's largest batch don't
-        count, because the times may have a jump before them. Larger sizes have more weight, because a replica near its
-        capacity mostly executes large batches.
+        The slope of the line is per request, not per row. Batch sizes above the configuration's largest batch are
+        ignored, because the times may have a jump before them. Larger sizes have more weight, because a replica near
+        its capacity mostly executes large batches.
         """
         most = configuration.max_batch
         times = self._family_times(configuration.family)
@@ -123,10 +123,10 @@ class BatchTimes:
     def shape(
         self, configuration: Configuration, rows_per_request: float = 1.0, *, is_hopeful: bool = False
     ) -> Shape | None:
-        """Return the batch times of a configuration: the fitted line, or a curve if a line describes them badly.
+        """Return the batch times of a configuration: the fitted line, or a curve if a line doesn't fit well.
 
         The result is None if nothing was measured. If `is_hopeful` is true, the curve has the shortest likely times: a
-        jump between two measured sizes is just before the larger one.
+        jump between two measured sizes is placed just before the larger one.
         """
         key = configuration.family, configuration.max_batch, rows_per_request, is_hopeful
         if key not in self._shapes:
@@ -149,9 +149,10 @@ class BatchTimes:
         return Curve(tuple(line.seconds(count) * factor for count, factor in enumerate(factors, start=1)))
 
     def _distances(self, configuration: Configuration) -> dict[int, float]:
-        """Return by how much the measured batch sizes of a configuration are off its line, as a logarithm.
+        """Return the distance of each measured batch size of a configuration from its line, as a logarithm.
 
-        A size that was measured n times counts n parts of its measured time, and one part of the line.
+        The distance is reduced for sizes with few measurements: after n measurements, it is the fraction n / (n + 1) of
+        the measured distance.
         """
         line, family = self.line(configuration), configuration.family
         if line is None:
@@ -169,13 +170,14 @@ class BatchTimes:
 
     @cached_property
     def is_curved(self) -> bool:
-        """Whether a straight line describes the batch times of any family badly."""
+        """Whether the batch times of any family deviate clearly from a straight line."""
         return any(self.is_bent(family) for family in self.measured)
 
     def excess(self, point: Point) -> float | None:
-        """Return the logarithm of the ratio of a point's total execution time to that by these times.
+        """Return the logarithm of a point's measured total execution time divided by the time by these batch times.
 
-        The result is None if either is unknown. The noise of one measurement is in it: the machine was slower or faster.
+        The result is None if either is unknown. It includes the noise of the measurement, in which the machine may have
+        been slower or faster than usual.
         """
         shape = self.shape(point.configuration)
         if shape is None:
@@ -190,7 +192,7 @@ class BatchTimes:
         return math.log(measured / expected) if measured > 0 and expected > 0 else None
 
     def bend(self, family: Family) -> float:
-        """Return the largest relative distance of a batch time from the line fitted to all sizes.
+        """Return the largest relative distance of a family's batch times from the line fitted to all its batch sizes.
 
         The result is 0 with fewer than 3 sizes.
         """
@@ -201,7 +203,7 @@ class BatchTimes:
         return max(abs(math.log(seconds / max(line.seconds(rows), 1e-9))) for rows, seconds in means.items())
 
     def is_bent(self, family: Family) -> bool:
-        """Return whether a straight line describes the batch times of a family badly."""
+        """Return whether the batch times of a family deviate clearly from a straight line."""
         return self.bend(family) > _MAX_LINE_DISTANCE
 
     def sharing(self, family: Family) -> float | None:
@@ -219,7 +221,8 @@ class BatchTimes:
     def _family_times(self, family: Family) -> dict[int, float]:
         """Return the batch times of a family of configurations, by number of rows.
 
-        Sizes that were measured only for the first family have its times, scaled by the ratio of the two families.
+        For sizes that were measured only in the first family, its times are used, scaled by the ratio of the two
+        families.
         """
         own = self.means(family)
         if self.first is None or family == self.first:
@@ -232,10 +235,10 @@ class BatchTimes:
         return {rows: seconds * _interpolated(ratios, rows) for rows, seconds in base.items() if rows not in own} | own
 
     def pooled(self, family: Family) -> dict[int, float]:
-        """Return the batch times of a family by number of rows, with the sizes that were measured for any family.
+        """Return the batch times of a family by number of rows, including sizes that only other families have.
 
-        The sizes of another family are scaled by the ratio at the sizes that were measured for both. The family with the
-        most sizes comes first.
+        The times of another family are scaled by the ratio at the sizes that were measured in both. Families with more
+        sizes are used first.
         """
         times = self._family_times(family)
         for other in sorted(self.measured, key=lambda key: (-len(self.means(key)), key[0], key[1] or 0)):
@@ -248,7 +251,7 @@ class BatchTimes:
     def _extrapolated(self, family: Family) -> float:
         """Return an estimated ratio of an unmeasured family's batch times to those of the first measured family.
 
-        It is the ratio of the nearest measured family, extrapolated linearly in the number of instances.
+        It is extrapolated linearly in the number of instances from the ratio of the nearest measured family.
         """
         if self.first is None:
             return 1.0
@@ -277,8 +280,8 @@ def _means(point: Point) -> dict[int, float]:
 def _times_without_pace(measurements: Sequence[Mapping[int, float]]) -> dict[int, float]:
     """Return the mean time of each batch size over all measurements, without the pace of each measurement.
 
-    A measured time is the time of its size, multiplied by the pace of its measurement. Both are fitted to the
-    logarithms of the times by least squares, in turns.
+    A measured time is the time of its size multiplied by the pace of its measurement. Both are fitted alternately to
+    the logarithms of the times by least squares.
     """
     sizes = sorted({rows for means in measurements for rows in means})
     prior_weight = (_SIZE_NOISE / _PACE_NOISE) ** 2
@@ -313,8 +316,8 @@ def _interpolated(values: Mapping[int, float], rows: float) -> float:
 def _along(times: Mapping[int, float], rows: float, *, is_hopeful: bool = False) -> float:
     """Return the batch time at a number of rows, which may be a fraction, on the curve through the known sizes.
 
-    Beyond the known sizes, the time grows as between the two nearest ones. It isn't extrapolated below zero. If
-    `is_hopeful` is true, the time between two known sizes grows only as it did before them.
+    Beyond the known sizes, the curve is extended with the slope between the two nearest sizes, but never below zero. If
+    `is_hopeful` is true, the time between two known sizes grows with the slope before them.
     """
     sizes = sorted(times)
     if len(sizes) == 1:

@@ -1,4 +1,4 @@
-"""The score that a search for the best configuration maximises. Pure.
+"""Score that a search for the best configuration maximises. Pure.
 
 Both predictions and measurements have a score.
 """
@@ -24,26 +24,21 @@ from halcyon_tune.prediction import Predictor
 Minimise = Literal["cost", "energy", "latency"]
 
 _RATE_SHARE = 0.97
-"""Share of the largest expected rate at which a configuration is measured. An overloaded replica would reveal less
-about its batch times.
-"""
+"""Share of the largest expected rate at which a configuration is measured. The measurement of an overloaded replica
+would show less about its batch times."""
 _MIN_ERROR, _MIN_ERROR_WITH_BATCHES = 0.03, 0.015
-"""Relative error of the batch times that are estimated from a measurement, by the noise of the machine: without, and with
-batch times in the measurement itself.
-"""
+"""Relative error of batch times estimated from a measurement, caused by the noise of the machine. The first value is
+for measurements without batch times of their own, the second for those with batch times."""
 _REQUESTS_ERROR = 0.5
-"""Relative error of a measurement with one request. With n requests, the error is smaller by a factor of the square
-root of n.
-"""
+"""Relative error of a measurement with one request. With n requests, the error is this value divided by the square root
+of n."""
 _DISTANCE_ERROR = 0.1
 """Additional error of the estimated batch times if the measured rate differs from the capacity, for each unit of the
-logarithm of their ratio: a rate far from the capacity says less about it.
-"""
+logarithm of their ratio. The further a rate is from the capacity, the less it shows about the capacity."""
 
 _MIN_OBJECTIVES, _MAX_MIN_S = 10.0, 15.0
-"""Minimum duration of a measurement: this multiple of the latency objective, but at most this many seconds. A measurement of
-only a few latencies shows too little of how queues grow and shrink.
-"""
+"""Minimum duration of a measurement: this multiple of the latency objective, but at most this many seconds. A shorter
+measurement shows too little of how queues grow and shrink."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +48,7 @@ class Criterion:
     predictor: Predictor
     minimise: Minimise = "cost"
     rate_each_rps: float | None = None
-    """Rate of one replica that the user has given, in requests per second. Used for `minimise: latency`."""
+    """Rate of one replica that the user has given, in requests per second, for a search that minimises latency."""
 
     def score(
         self, shape: Shape, configuration: Configuration, log_factor: float = 0.0, power_w: float | None = None

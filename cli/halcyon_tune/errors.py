@@ -6,7 +6,7 @@ from halcyon_measure.errors import MeasureError
 
 
 class TuneError(MeasureError):
-    """Exception for a model that can't be tuned, or for a tuning run that can't continue.
+    """The model can't be tuned, or the tuning run can't continue.
 
-    The message has the reason and a remedy.
+    The message gives the reason and a remedy.
     """

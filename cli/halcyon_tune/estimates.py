@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 _MIN_UPPER_RATIO = 1.1
-"""Ratio of a configuration's upper score to its score above which the configuration is measured again, at a higher rate."""
+"""Ratio of a configuration's upper score to its estimated score above which it is measured again, at a higher rate."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,20 +13,19 @@ class Estimate:
     """Estimate of a configuration's performance from one measurement under random arrivals."""
 
     log_factor: float
-    """Logarithm of the factor by which requests take longer than the measurement's own batch times explain.
+    """Logarithm of the factor by which requests take longer than expected from the measurement's own batch times.
 
-    With these batch times, multiplied by this factor, a simulation has the measured result.
+    A simulation with these batch times, multiplied by this factor, gives the measured result.
     """
     error: float
     """Standard error of the estimated `log_factor`."""
     batch_log_factor: float = 0.0
-    """Logarithm of the ratio of the measurement's batch times to the predicted ones, mostly noise of the machine; 0 if
-    unknown.
-    """
+    """Logarithm of the ratio of measured to predicted batch times, which is mostly noise of the machine; 0 if
+    unknown."""
     score: float
-    """Score of the configuration by this measurement alone; 0 if the configuration keeps the objective at no rate."""
+    """Score of the configuration by this measurement alone; 0 if the objective can't be met at any rate."""
     capacity_rps: float
-    """Largest rate within the objective in requests per second, by this measurement alone."""
+    """Highest rate within the objective by this measurement alone, in requests per second."""
     kept: float = 0.0
     """Score at the measured rate; 0 if the latency exceeded the objective."""
     kept_rps: float = 0.0
@@ -37,14 +36,13 @@ class Opinion:
     """Combined estimate of a configuration's performance, from its prediction and its measurements."""
 
     score: float
-    """Estimated score of the configuration; 0 if the configuration keeps the objective at no rate."""
+    """Estimated score of the configuration; 0 if the objective can't be met at any rate."""
     upper: float
-    """Score of the configuration if its batch times are shorter than estimated by their standard error."""
+    """Score of the configuration if its batch times are one standard error shorter than estimated."""
     capacity_rps: float
     upper_rps: float
-    """Largest rate within the objective if batch times are shorter than estimated by their standard error, in requests
-    per second.
-    """
+    """Highest rate within the objective if batch times are one standard error shorter than estimated, in requests per
+    second."""
     points: int
     """Number of measurements of the configuration."""
 

@@ -1,7 +1,7 @@
 """Merge patch that changes a ModelDeployment to a configuration. Pure.
 
-The patch contains only the fields in which the new configuration differs from the current one. `kubectl patch --type
-merge` accepts it.
+The patch contains only the fields in which the new configuration differs from the current one. It can be applied with
+`kubectl patch --type merge`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def checked(name: str, spec: Mapping[str, Any], change: Mapping[str, Any]) -> Ma
 
 
 def merged(value: Any, change: Any) -> Any:  # JSON values
-    """Return a JSON document to which a merge patch was applied."""
+    """Return the result of applying a merge patch to a JSON document."""
     if not isinstance(change, Mapping):
         return change
     result = dict(value) if isinstance(value, Mapping) else {}
@@ -68,7 +68,7 @@ def merged(value: Any, change: Any) -> Any:  # JSON values
 
 
 def duration(seconds: float) -> str:
-    """Return a duration in the format of the API, for example `2ms` or `750us`."""
+    """Format a duration as in the API, for example `2ms` or `750us`."""
     microseconds = round(seconds * 1e6)
     milliseconds, remainder = divmod(microseconds, 1000)
     return f"{milliseconds}ms" if microseconds and not remainder else f"{microseconds}us"

@@ -1,7 +1,7 @@
-"""Configurations of a model, loads on them, and points: a point is the measurement of one configuration under one load.
+"""Configurations of a model, loads, and points. A point is the measurement of one configuration under one load.
 
-The module also has the interface of the component that measures. Out of scope: the choice of the next point (`search`),
-and the pod in which a point is measured (`halcyon_cli.bench`).
+The module also has the interface of the component that measures. Out of scope: choosing the next point (`search`), and
+the pod in which a point is measured (`halcyon_cli.bench`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from halcyon_measure.results.number_text import significant
 
 FailureKind = Literal["Memory", "Load", "Ended"]
 """Kind of failure of a measurement. Memory: the model or a batch needs more memory than is available. Load: the model
-doesn't load with this configuration. Ended: the server process ended, or its pod is gone.
-"""
+doesn't load with this configuration. Ended: the server process has ended, or its pod no longer exists."""
 
 
 @dataclass(frozen=True, order=True, kw_only=True)
@@ -29,11 +28,10 @@ class Configuration:
     delay_s: float = 0.0
     """Maximum time that a request waits for a fuller batch, in seconds (`batching.maxQueueDelay`)."""
     preferred: tuple[int, ...] = ()
-    """Batch sizes that are executed without a wait for more rows (`batching.preferredBatchSizes`); empty if there are
-    none.
-    """
+    """Batch sizes that are executed without waiting for more rows (`batching.preferredBatchSizes`); empty if there are
+    none."""
     threads: int | None = None
-    """Number of threads of each instance (`model.parameters`); None if the backend chooses it."""
+    """Number of threads of each instance (`model.parameters`); None if the backend chooses the number."""
 
     @property
     def family(self) -> tuple[int, int | None]:
@@ -54,7 +52,7 @@ class Configuration:
 
 @dataclass(frozen=True, kw_only=True)
 class Callers:
-    """Load from several callers. Each caller sends its next request as soon as its last one is answered."""
+    """Load from several callers, each of which sends its next request as soon as its last request is answered."""
 
     callers: int
 
@@ -101,18 +99,18 @@ class Point:
     """99th percentile of the latency in seconds. A failed request counts as infinitely late."""
     requests: int = 0
     offered_rps: float = 0.0
-    """Number of requests per second that were due; 0 if unknown. By chance, it differs from the mean rate of the load."""
+    """Number of requests per second that were due; 0 if unknown. It differs from the mean rate of the load by
+    chance."""
     late_p99_s: float = 0.0
-    """99th percentile of the time between the moment at which a request was due and its sending, in seconds. It is
-    negligible unless the client limited the load.
-    """
+    """99th percentile of the delay between the due time of a request and its sending, in seconds. It is negligible
+    unless the client limited the load."""
     batches: Mapping[int, tuple[int, float]] = field(default_factory=dict)
     """Number of executed batches and their total time in seconds, by number of rows, from Triton's statistics; empty if
     unknown.
     """
     rows_per_request: float = 1.0
     memory_bytes: int | None = None
-    """Maximum memory of the model's pod or of its GPU, in bytes; None if unknown."""
+    """Peak memory of the model's pod or of its GPU, in bytes; None if unknown."""
     power_w: float | None = None
     """Mean electrical power in watts; None if unknown."""
     failure: FailureKind | None = None
@@ -120,10 +118,10 @@ class Point:
     """Reason for the failure of the measurement, in words."""
 
     def rules_out(self, configuration: Configuration) -> bool:
-        """Return whether the failure of this measurement means that a configuration would fail, too.
+        """Return whether the failure of this measurement means that another configuration would fail, too.
 
-        The result is true for the same configuration. If memory was lacking, it is also true for a configuration with
-        at least as many instances and rows per batch.
+        The result is true for the same configuration. If memory was insufficient, it is also true for a configuration
+        with at least as many instances and rows per batch.
         """
         if self.failure is None:
             return False
@@ -139,10 +137,11 @@ class Measuring(Protocol):
         """Change the model to the configuration, put the load on it, and return the measurement.
 
         If the configuration doesn't load, needs too much memory or ends the server, the result has a `failure`. Other
-        configurations can be measured afterwards.
+        configurations can still be measured afterwards.
 
         Raises:
-            TuneError: nothing can be measured any more.
-            KeyboardInterrupt: the user ends the tuning. This measurement is lost; the search ends with the best so far.
+            TuneError: no further measurements are possible.
+            KeyboardInterrupt: the user ends the tuning. This measurement is lost; the search ends with the best result
+                so far.
         """
         ...

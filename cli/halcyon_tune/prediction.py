@@ -1,4 +1,4 @@
-"""Predicted performance of a configuration within a latency objective, by a simulation with its batch times.
+"""Predicted performance of a configuration within a latency objective, from a simulation with its batch times.
 
 Out of scope: errors of predictions (`verification`), and the number of replicas for a rate (`replica_count`).
 """
@@ -30,7 +30,7 @@ _MIN_THROUGHPUT_RATIO = 0.93
 
 
 class Predictor:
-    """Predictor of performance for one latency objective. It stores the capacities that it has simulated."""
+    """Predictor of performance for one latency objective. It caches the simulated capacities."""
 
     def __init__(self, objective_s: float, *, rows_per_request: float = 1.0) -> None:
         self.objective_s = objective_s
@@ -39,13 +39,13 @@ class Predictor:
         self._unit = np.cumsum(np.random.Generator(np.random.PCG64(0)).standard_exponential(_REQUESTS))
 
     def replica(self, shape: Shape, configuration: Configuration, factor: float = 1.0) -> Replica:
-        """Return the planner's model of a replica with a configuration, its batch times multiplied by a factor."""
+        """Return the planner's model of a replica with a configuration whose batch times are scaled by a factor."""
         line = _line(shape)
         scaled = ServiceLine(line.t0_s * factor, line.row_s * factor)
         return Replica(scaled, self._requests(configuration), configuration.instances)
 
     def law(self, shape: Shape, configuration: Configuration, factor: float = 1.0) -> ServiceLaw:
-        """Return the simulator's model of a replica with a configuration, its batch times multiplied by a factor."""
+        """Return the simulator's model of a replica with a configuration whose batch times are scaled by a factor."""
         line = _line(shape)
         return ServiceLaw(
             line.t0_s * factor,
@@ -64,9 +64,9 @@ class Predictor:
         return self.law(shape, configuration).peak_rps
 
     def capacity(self, shape: Shape, configuration: Configuration, factor: float = 1.0) -> float:
-        """Return one replica's largest rate within the objective, in requests per second.
+        """Return the highest rate of one replica within the objective, in requests per second.
 
-        The result is 0 if the replica keeps the objective at no rate.
+        The result is 0 if the replica can't meet the objective at any rate.
         """
         law = self.law(shape, configuration, factor)
         capacity = self._capacities.get(law)
@@ -81,7 +81,7 @@ class Predictor:
     def capacity_near(self, shape: Shape, configuration: Configuration, log_factor: float) -> float:
         """Return the capacity if batch times are longer by a factor.
 
-        The capacity is interpolated between those of the two nearest simulated factors.
+        It is interpolated between the capacities of the two nearest simulated factors.
         """
         lower = math.floor(log_factor / _LOG_FACTOR_STEP)
         share = log_factor / _LOG_FACTOR_STEP - lower
@@ -115,8 +115,8 @@ class Predictor:
         """Return the factor of the batch times that explains a measurement, and whether the replica was overloaded.
 
         An overloaded replica answers with full batches, so the factor is derived from its throughput. Otherwise the
-        factor is chosen so that the simulated P99 at the rate equals the measured one. In a short measurement, the
-        number of requests is often 5 % off its mean by chance, and that is no overload.
+        factor is chosen so that the simulated P99 at the rate equals the measured P99. In a short measurement, the
+        number of requests often differs from its mean by 5 % by chance, which doesn't count as overload.
         """
         if point.throughput_rps < _MIN_THROUGHPUT_RATIO * (point.offered_rps or rate_rps):
             return self.law(shape, configuration).peak_rps / max(point.throughput_rps, 1e-9), True

@@ -1,8 +1,8 @@
-"""Candidates for preferred batch sizes: those that take less time per row than a slightly larger size. Pure.
+"""Candidates for preferred batch sizes: sizes that take less time per row than a slightly larger size. Pure.
 
 If the time of a batch grows evenly with its rows, full batches are always best, and preferred sizes make no difference.
-They make one if the time jumps after some sizes, for example after each multiple of 8. The sizes are only candidates: a
-configuration with them is measured like any other.
+They matter if the time jumps after some sizes, for example after each multiple of 8. The sizes are only candidates: a
+configuration with preferred sizes is measured like any other.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 _MIN_COST_RATIO = 1.1
-"""Ratio of the time per row of a larger batch size to that of a smaller one above which the smaller one is preferred."""
+"""Ratio of the times per row of a larger and a smaller batch size above which the smaller size is preferred."""
 _MAX_SIZES = 16
 """Maximum number of preferred batch sizes in a spec."""
 
 
 def preferred_sizes(means: Mapping[int, float], most: int) -> tuple[int, ...]:
-    """Return the batch sizes to prefer, in ascending order; empty if a preference would make no difference.
+    """Return the batch sizes to prefer, in ascending order; empty if preferred sizes would make no difference.
 
     Args:
         means: measured time of a batch in seconds, by its number of rows.

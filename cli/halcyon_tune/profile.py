@@ -17,15 +17,13 @@ from halcyon_tune.points import Callers, Configuration, Point
 from halcyon_tune.space import Space
 
 _MIN_THROUGHPUT_RATIO = 0.93
-"""Ratio of the throughput with more instances to that with fewer below which more instances are dropped. It is below 1,
-because the noise of two measurements can hide a gain, and what is dropped is never measured again.
-"""
+"""Ratio of the throughputs with more and with fewer instances below which more instances are dropped. It is below 1,
+because noise can hide a gain, and dropped configurations are never measured again."""
 _CALLERS_FACTOR = 4
-"""Factor by which the number of callers rises from one measurement to the next."""
+"""Factor by which the number of callers increases from one measurement to the next."""
 _MAX_LATENCY_RATIO = 2.0
-"""Ratio of the mean latency to the objective above which no more callers are tried, because the larger batches of more
-callers would take too long.
-"""
+"""Ratio of the mean latency to the objective above which no more callers are tried, because their larger batches would
+take too long."""
 _MAX_CALLERS = 512
 
 
@@ -38,10 +36,10 @@ class Profile:
     points: tuple[Point, ...] = ()
 
     def next(self) -> tuple[int, Configuration, Callers] | None:
-        """Return the step, the configuration and the load of the next measurement; None if both steps are over.
+        """Return the step, the configuration and the load of the next measurement; None if both steps are complete.
 
         Raises:
-            TuneError: no configuration works, or one row alone takes longer than the objective.
+            TuneError: no configuration works, or even one row takes longer than the objective.
         """
         return self._next_callers() or self._next_family()
 
@@ -51,7 +49,7 @@ class Profile:
 
     @property
     def base(self) -> Family:
-        """The instances and threads that step 1 measures. They have the fewest instances."""
+        """Instances and threads that are measured in step 1: those with the fewest instances."""
         return self.space.families[0]
 
     @cached_property
@@ -85,13 +83,13 @@ class Profile:
         return ""
 
     def throughput_rps(self, family: Family) -> float:
-        """Return the largest throughput in steps 1 and 2 with a number of instances and threads; 0 if not measured."""
+        """Return the highest throughput in steps 1 and 2 with a number of instances and threads; 0 if not measured."""
         return max((point.throughput_rps for point in self._successes(family)), default=0.0)
 
     def power_w(self, family: Family) -> float | None:
         """Return the power in watts with a number of instances and threads; None if unknown.
 
-        The power is that of their last measurement with a known power.
+        It comes from the last measurement of this family that includes the power.
         """
         return next((point.power_w for point in reversed(self._successes(family)) if point.power_w), None)
 
@@ -139,12 +137,12 @@ class Profile:
         return max((size for size in fits if size <= (self.largest or size)), default=min(self._batches()))
 
     def _is_pointless(self, family: Family) -> bool:
-        """Return whether more instances are pointless, because fewer instances already brought no improvement."""
+        """Return whether more instances aren't worth trying, because fewer instances already brought no improvement."""
         return any(other[1] == family[1] and other[0] < family[0] for other in self._pointless_families)
 
     @cached_property
     def _pointless_families(self) -> list[Family]:
-        """Return the families with full batches that are no faster than one with fewer instances and equal threads.
+        """Return the families that are no faster with full batches than one with fewer instances and equal threads.
 
         A family is a number of instances with a number of threads.
         """
@@ -186,7 +184,7 @@ class Profile:
 
 
 def _callers(batch: int, instances: int) -> list[int]:
-    """Return the numbers of callers to try, from 1 to a number with which a full batch is always waiting."""
+    """Return the numbers of callers to try, from 1 up to a number with which a full batch is always waiting."""
     most = min(2 * batch * instances, _MAX_CALLERS)
     counts = [1]
     while counts[-1] * _CALLERS_FACTOR < most:

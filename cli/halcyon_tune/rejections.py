@@ -1,6 +1,6 @@
 """Removal of values that the site rejects from the search space. Pure.
 
-Each value of each field is tried alone. Out of scope: the component that rejects a value, for example an admission
+Each value of each field is tried separately. Out of scope: the component that rejects a value, for example an admission
 policy (`halcyon_cli.bench.tune_run`).
 """
 
@@ -24,7 +24,7 @@ _FIELDS: Mapping[str, tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class TriedValue:
-    """The current configuration in which one field has another value."""
+    """Current configuration with another value in one field."""
 
     attribute: str
     configuration: Configuration
@@ -36,7 +36,7 @@ class TriedValue:
 
 
 def tried_values(space: Space) -> Iterator[TriedValue]:
-    """Yield each value in a search space that differs from that of the current configuration."""
+    """Yield each value in a search space that differs from the current configuration's value."""
     for attribute in _FIELDS:
         current = getattr(space.today, attribute)
         for value in sorted(

@@ -1,9 +1,9 @@
-"""Search for the best configuration of a model: which point is measured next, and when the search ends. Pure.
+"""Search for the best configuration of a model: the choice of the next point, and the end of the search. Pure.
 
-A point is the measurement of one configuration under one load. The caller measures the points, one after the other. The
-search ends when no unmeasured configuration can beat the best one by more than its error. It also ends when the budget
-is used up, when several points in a row fail, or when the user interrupts it. Step 4 leaves a part of the budget for
-step 5.
+A point is the measurement of one configuration under one load. The caller measures the points, one after another. The
+search ends when no unmeasured configuration can be better than the best one by more than its error. It also ends when
+the budget is used up, when several points in a row fail, or when the user interrupts it. Step 4 leaves a part of the
+budget for step 5.
 """
 
 # | step | points |
@@ -34,19 +34,19 @@ from halcyon_tune.turns import MAX_ROUNDS, MIN_GAIN, Turns
 from halcyon_tune.verification import Verification
 
 MAX_POINTS = 28
-"""Maximum number of measurements in a search. It is a tenth of those for 36 configurations with 8 loads each."""
+"""Maximum number of measurements in a search. Measuring 36 configurations with 8 loads each would take ten times as
+many."""
 _ROUNDS_POINTS = 6
 """Number of measurements that step 4 leaves for three rounds of step 5."""
 _MIN_PEAK_RATIO = 0.85
-"""Share of the best score that a configuration must reach with full batches to be simulated. Others can't be the best.
-"""
+"""Share of the best score that a configuration must reach with full batches. Others can't be the best, and aren't
+simulated."""
 _HOPEFUL_LOG_FACTOR = 0.12
-"""Logarithm of the factor by which batch times may at most be shorter than predicted. A configuration that keeps the
-objective at no rate even with such short times is dropped.
-"""
+"""Logarithm of the factor by which batch times may be shorter than predicted at best. A configuration that can't meet
+the objective at any rate even with such short times is dropped."""
 _MIN_TURN_SHARE = 0.25
-"""Share of the expected capacity below which the capacity shown by a turn is noise. A turn that overloads a replica can
-show any small one."""
+"""Share of the expected capacity below which the capacity shown by a turn of step 5 is considered noise. A turn that
+overloads a replica can show any small capacity."""
 _MAX_FAILURES = 3
 
 EndReason = Literal["decided", "undecided", "nothing to change", "budget", "interrupted", "failed"]
@@ -80,7 +80,7 @@ class Budget:
     def of(cls, seconds: float) -> Budget:
         """Return the limits for a duration.
 
-        A duration above the default allows more measurements in proportion.
+        If the duration is longer than the default, proportionally more measurements are allowed.
         """
         return cls(seconds=seconds, points=max(round(MAX_POINTS * seconds / cls.seconds), MAX_POINTS))
 
@@ -99,13 +99,13 @@ class Search:
     budget: Budget
     profile: Profile
     times: BatchTimes | None = None
-    """Batch times from which step 3 predicts; None before that step."""
+    """Batch times for the predictions in step 3; None before this step."""
     verification: Verification | None = None
-    """State of step 4 of the search; None before that step."""
+    """State of step 4 of the search; None before this step."""
     turns: Turns | None = None
-    """State of step 5 of the search; None before that step, and if the current settings are the best."""
+    """State of step 5 of the search; None before this step, or if the current settings are the best."""
     unfinished: str = ""
-    """Why step 4 ended although other configurations could be better; empty if it didn't."""
+    """Reason why step 4 ended although other configurations could be better; empty if there is none."""
     points: tuple[Point, ...] = ()
     request: PointRequest | None = None
     stopped: End | None = None
@@ -128,10 +128,10 @@ class Search:
     def next(self) -> tuple[Search, PointRequest | End]:
         """Return the search and its next measurement, or its end if there is none.
 
-        The returned search expects this measurement.
+        The returned search expects the result of this measurement.
 
         Raises:
-            TuneError: the objective can't be kept, or no configuration works.
+            TuneError: the objective can't be met, or no configuration works.
         """
         state: Search = self
         while isinstance(outcome := state.outcome(), Search):
@@ -142,7 +142,7 @@ class Search:
         """Return the next measurement, the end, or the search at the beginning of its next step.
 
         Raises:
-            TuneError: the objective can't be kept, or no configuration works.
+            TuneError: the objective can't be met, or no configuration works.
         """
         if self.stopped is not None:
             return self.stopped
@@ -162,7 +162,7 @@ class Search:
         return self._next_of_step_4(self.verification) if turn is None else self._request(5, turn)
 
     def _next_of_step_4(self, verification: Verification) -> PointRequest | End | Search:
-        """Return the next measurement of step 4, or what follows the last one."""
+        """Return the next measurement of step 4; after the last one, the search at the start of step 5, or its end."""
         chosen = verification.next() or self._with_preferred_sizes(verification)
         if chosen is None:
             return self._winner(verification)
@@ -216,7 +216,7 @@ class Search:
         return preferred_sizes(self.times.pooled(best.family), best.max_batch)
 
     def shape(self, configuration: Configuration) -> Shape | None:
-        """Return the batch times from which a configuration is predicted; None if they are unknown."""
+        """Return the batch times with which a configuration is predicted; None if they are unknown."""
         times = self.profile.times if self.times is None else self.times
         return times.shape(configuration, self.space.rows_per_request)
 
@@ -260,7 +260,7 @@ class Search:
         )
 
     def _used_up(self, reserve: int) -> str:
-        """Return why the budget doesn't allow another measurement and `reserve` more after it; empty if it does."""
+        """Return the reason why the budget doesn't allow another measurement and `reserve` more; empty if it does."""
         longest = max((point.seconds for point in self.points), default=0.0)
         limit = f"--budget {self.budget.seconds:.0f}s"
         if len(self.points) + reserve >= self.budget.points:
@@ -285,7 +285,7 @@ class Search:
     def predicted(self, times: BatchTimes) -> Search:
         """Return the search at the beginning of step 4, with predictions from these batch times.
 
-        The candidates are the configurations that could be the best by simulation.
+        The candidates are the configurations that could be the best according to simulations.
         """
         profile, predictor = self.profile, self.criterion.predictor
         rows = self.space.rows_per_request
@@ -333,11 +333,11 @@ class Search:
         return replace(self, times=times, verification=verification)
 
     def _capacity(self, configuration: Configuration) -> float:
-        """Return the expected capacity of a configuration, at which it is measured.
+        """Return the rate at which a configuration is measured: its expected capacity.
 
         If the configuration could have a much higher rate than its measurements show, the result is above the expected
-        capacity. If it missed the objective in its last turn, the result is below it: a measurement beyond the capacity
-        shows little but noise.
+        capacity. If it missed the objective in its last turn, the result is below it, because a measurement above the
+        capacity shows mostly noise.
         """
         assert self.verification is not None  # noqa: S101  # from step 4 on
         opinion = self.verification.opinion(configuration)
@@ -383,7 +383,7 @@ class Search:
         return End(reason="nothing to change", why="the best that was found is no better than today's settings")
 
     def _more_rounds(self, more: int, rounds: int) -> str:
-        """Return how much longer step 5 must take for a significant gain, with the option that allows this."""
+        """Return a text on how much longer step 5 must take for a significant gain, with the option for this."""
         each_s = sum(point.seconds for point in self.points[-2 * rounds :]) / rounds
         needed_s = max(self.seconds() + more * each_s, Budget.seconds * (rounds + more) / MAX_ROUNDS)
         minutes = math.ceil(needed_s / 60)
@@ -391,7 +391,7 @@ class Search:
 
 
 def _batch_log_factors(times: BatchTimes, points: Sequence[Point]) -> Mapping[Family, tuple[float, ...]]:
-    """Return the logarithm of the ratio of measured to predicted batch times under most callers, by family."""
+    """Return the logarithm of the ratio of measured to predicted batch times with the most callers, by family."""
     factors: dict[Family, tuple[float, ...]] = {}
     for point in points:
         if not isinstance(point.load, Rate) and (excess := times.excess(point)) is not None:

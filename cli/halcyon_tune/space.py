@@ -24,9 +24,8 @@ BATCHING, INSTANCES, THREADS = "batching", "runtime.instancesPerGPU", "model.par
 _COUNTS = (1, 2, 4, 8, 16)
 _MAX_INSTANCES = 8
 _MAX_BATCH, _MAX_MAX_BATCH = 32, 256
-"""Limits of the largest batch size to try. It is twice the current one, but at least 32. It is at most 256, or the current
-one if that is larger.
-"""
+"""Limits of the largest batch size to try: twice the current size, but at least 32 and at most 256. If the current size
+is above 256, it is the largest."""
 _DELAY_SHARES = (1 / 20, 1 / 8)
 """Queue delays to try, as fractions of the latency objective."""
 
@@ -63,7 +62,8 @@ class Space:
     def families(self) -> tuple[tuple[int, int | None], ...]:
         """Pairs of a number of instances and a number of threads, in the order in which they are measured.
 
-        The current number of threads with a rising number of instances comes first, then other numbers of threads.
+        Pairs with the current number of threads come first, by rising number of instances. Pairs with other numbers of
+        threads follow.
         """
         current_threads = self.today.threads
         families = {configuration.family for configuration in self.configurations}
@@ -86,7 +86,7 @@ def space(
         config: the model's configuration in Triton, from `/v2/models/NAME/config`, merged with the spec; empty if it is
             unknown.
         objective_s: the latency objective in seconds. The delays to try are fractions of it.
-        cores: CPU cores of a pod; None if it has no limit.
+        cores: number of CPU cores of a pod; None if it has no CPU limit.
         max_replicas: the site's limit on the number of replicas of a model.
         rows: numbers of rows in the smallest and in the largest request, which must fit into a batch.
 
@@ -130,7 +130,7 @@ def space(
 
 
 def _order(configuration: Configuration) -> tuple[object, ...]:
-    """Return the sort key of a configuration, which may have no number of threads."""
+    """Return the sort key of a configuration. The number of threads may be None."""
     settings = configuration.instances, configuration.max_batch, configuration.delay_s, configuration.preferred
     return *settings, configuration.threads or 0
 
@@ -233,7 +233,7 @@ def _threads(
 ) -> tuple[str, Sequence[int | None]]:
     """Return the name of the parameter for threads, and the numbers of threads to try.
 
-    With these numbers, the instances share the cores of a pod.
+    With these numbers, the instances share the cores of a pod evenly.
     """
     parameter = _thread_parameter(spec, config)
     why = ""
@@ -285,7 +285,7 @@ def _steps(config: Mapping[str, Any]) -> str:
 
 
 def _priorities(spec: Spec, config: Mapping[str, Any]) -> str:
-    """Return the place in the configuration where priority levels of Triton's queue are set; empty if nowhere."""
+    """Return the part of the configuration that sets priority levels of Triton's queue; empty if no part does."""
     if spec.batching is not None and spec.batching.priority_levels:
         return "spec.batching.priorityLevels"
     levels = _number(_mapping(config.get("dynamic_batching")).get("priority_levels"))
@@ -314,7 +314,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _number(value: Any) -> int:
-    """Return an integer of a JSON document from Triton, which writes 64-bit integers as strings."""
+    """Return an integer from a JSON document of Triton, which writes 64-bit integers as strings."""
     try:
         return int(value or 0)
     except (TypeError, ValueError):

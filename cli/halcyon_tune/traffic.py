@@ -1,8 +1,8 @@
 """Predictions from the batch times that the planner has learnt from a model's traffic, without a trial pod. Pure.
 
-`status.capacity.lines` has a line of batch times for some numbers of instances. Nothing is known about other numbers of
-instances, delays or threads, so these settings stay as they are. A learnt line is used for batches of up to twice the
-largest executed size.
+`status.capacity.lines` contains a line of batch times for some numbers of instances. Nothing is known about other
+numbers of instances, delays or threads, so these settings stay unchanged. A learnt line is used for batches of up to
+twice the largest executed size.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class Forecast:
     """Predictions for all configurations whose line of batch times is known."""
 
     rates: Mapping[Configuration, float]
-    """Largest rate within the objective by configuration, in requests per second; 0 if no rate keeps the objective."""
+    """Highest rate within the objective by configuration, in requests per second; 0 if the objective can't be met at
+    any rate."""
     best: Configuration
     lines: Mapping[int, LearntLine]
 
@@ -49,7 +50,7 @@ class Forecast:
 def lines(status: Mapping[str, Any]) -> dict[int, LearntLine]:
     """Return the learnt lines of batch times in a ModelDeployment's status, by number of instances.
 
-    Invalid entries are left out.
+    Invalid entries are omitted.
     """
     capacity = status.get("capacity")
     learnt = {}
@@ -68,7 +69,7 @@ def forecast(space: Space, criterion: Criterion, learnt: Mapping[int, LearntLine
     """Predict the performance of all configurations whose line of batch times is known.
 
     Raises:
-        TuneError: the current number of instances has no line, or the objective can't be kept.
+        TuneError: the current number of instances has no line, or the objective can't be met.
     """
     today, objective_s = space.today, criterion.predictor.objective_s
     if today.instances not in learnt:

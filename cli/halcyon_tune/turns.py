@@ -1,6 +1,6 @@
 """Step 5 of a search: the best configuration and the current settings are measured in turns. Pure.
 
-The step ends when the difference is clear, or after its maximum number of rounds.
+The step ends when the difference is significant, or after its maximum number of rounds.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Gain:
 
     @property
     def is_open(self) -> bool:
-        """Whether the gain seems large enough for a change, but isn't significant because of noise."""
+        """Whether the gain may be large enough for a change, but isn't significant because of noise."""
         return not self.is_shown and self.value >= MIN_GAIN
 
     def allows(self, gain: float) -> bool:
@@ -42,7 +42,7 @@ class Gain:
         return self.interval is not None and self.interval[0] <= gain <= self.interval[1]
 
     def rounds_needed(self, gain: float) -> int | None:
-        """Return about how many rounds would make a gain significant; None if no number of rounds would."""
+        """Return the approximate number of rounds that would make the gain significant; None if no number would."""
         if self.interval is None or gain <= 0 or self.is_shown:
             return None
         half_width = (math.log1p(self.interval[1]) - math.log1p(self.interval[0])) / 2
@@ -63,7 +63,8 @@ class Turns:
     rounds: int = MAX_ROUNDS
     """Maximum number of rounds in step 5."""
     scores: tuple[tuple[Configuration, Estimate | None], ...] = ()
-    """Measured configurations in their order, each with its estimate; the estimate is None for a failed measurement."""
+    """Measured configurations in the order of their measurement, each with its estimate; None if the measurement
+    failed."""
 
     def next(self) -> Configuration | None:
         """Return the configuration to measure next; None if no further measurement is needed."""
@@ -108,15 +109,15 @@ class Turns:
         return any(estimate is None for measured, estimate in self.scores if measured == configuration)
 
     def has_kept(self, configuration: Configuration) -> bool:
-        """Return whether a configuration kept the objective in any measurement."""
+        """Return whether a configuration met the objective in at least one measurement."""
         return any(estimate and estimate.score > 0 for measured, estimate in self.scores if measured == configuration)
 
     def last(self, configuration: Configuration) -> Estimate | None:
-        """Return the estimate of a configuration from its last turn; None if it had none, or if that failed."""
+        """Return the estimate from a configuration's last turn; None if it had no turn, or the measurement failed."""
         return next((estimate for measured, estimate in reversed(self.scores) if measured == configuration), None)
 
     def capacities(self, configuration: Configuration) -> list[float]:
-        """Return the largest rate within the objective, from each measurement of a configuration."""
+        """Return the highest rate within the objective from each measurement of a configuration."""
         return [
             estimate.capacity_rps
             for measured, estimate in self.scores

@@ -1,17 +1,17 @@
-"""Step 4 of a search: it measures the configurations that could be the best, and corrects predictions by their errors.
+"""Step 4 of a search: measures the configurations that could be the best, and corrects predictions by their errors.
 
-A prediction is corrected by a factor of its batch times, with which the simulated P99 equals the measured one. The
-factors of measured configurations correct the predictions of others. Errors of rates would be misleading: near the
-limit, a small change of times changes the rate by much. Measurements of a configuration have more weight than its
-prediction.
+A prediction is corrected by multiplying its batch times by a factor with which the simulated P99 equals the measured
+P99. The factors of measured configurations also correct the predictions of others. Errors of rates would be misleading,
+because near the limit, a small change of times changes the rate by much. Measurements of a configuration have more
+weight than its prediction.
 
-The batch times of a measurement show whether the machine was slower than usual. This noise is separated from the error of
-the prediction, and is averaged over all measurements with the same batch times.
+The batch times of a measurement show whether the machine was slower than usual. This noise is separated from the error
+of the prediction, and is averaged over all measurements with the same batch times.
 
-The configuration that could be the best is measured next, until no unmeasured one can beat the best by more than its
-error. Predictions of delays aren't reliable, so delays are measured for the best configuration. If corrected times are
-off by more than 15 %, the search changes to successive halving. It then measures the configurations near the best one,
-and drops the worse half in each round.
+The configuration with the best possible score is measured next, until no unmeasured one can be better than the best by
+more than its error. Predictions of delays aren't reliable, so delays are measured for the best configuration. If
+corrected times are off by more than 15 %, the search changes to successive halving: it measures the configurations near
+the best one, and drops the worse half in each round.
 
 The module is pure.
 """
@@ -31,25 +31,23 @@ from halcyon_tune.space import Space
 _PRIOR_ERROR = 0.06
 """Standard error of the logarithm of a predicted batch time before any measurement of step 4."""
 _NOISE = 0.05
-"""Standard error of the logarithm of a batch time in one measurement, by the noise of the machine."""
+"""Standard error of the logarithm of a batch time in one measurement, caused by the noise of the machine."""
 _DEVIATIONS = ((-math.sqrt(3), 1 / 6), (0.0, 2 / 3), (math.sqrt(3), 1 / 6))
-"""Deviations and weights whose mean is that of a normal distribution. A score is a mean over the likely batch times: the
-best configuration is good even if its batches take slightly longer.
-"""
+"""Deviations, in standard errors, and their weights, which approximate the mean over a normal distribution. A score is
+a mean over the likely batch times, so that the best configuration is good even if its batches take slightly longer."""
 _UNMEASURED_ERROR_FACTOR = 3.0
 """Factor of the standard error for a group of configurations without a measurement. Near a tight objective, a small
-error of the batch times hides a much higher rate, so one measurement of such a group is worth its time.
-"""
+error of the batch times can hide a much higher rate, so one measurement of such a group is worth its time."""
 _MAX_LOG_ERROR = math.log(1.15)
 """Error of a corrected batch time, as a logarithm, above which the time counts as off (`Verification.is_off`)."""
 _MIN_CONFIGURATIONS = 3
 _MAX_KNOWN_ERROR = 0.04
 """Relative error of the best configuration's batch times above which it is measured again."""
 _MAX_POINTS_EACH = 3
-"""Number of measurements after which a configuration isn't measured again, even if it could still be the best."""
+"""Maximum number of measurements of one configuration, even if it could still be the best."""
 _NEIGHBOURS = 8
 _MIN_DELAY_GAIN = 1.03
-"""Ratio by which the score of a configuration with a delay must exceed that of one without a delay."""
+"""Minimum ratio of the scores with and without a delay for which the delay is preferred."""
 _VARIANTS = 2
 """Maximum number of configurations with a delay or preferred batch sizes that are measured before the search ends."""
 
@@ -60,7 +58,7 @@ class Values(Protocol):
     def __call__(
         self, configuration: Configuration, log_factor: float, /, *, is_hopeful: bool = False
     ) -> tuple[float, float]:
-        """Return both for batch times that are longer by a factor, of which the logarithm is given.
+        """Return the score and the capacity for batch times multiplied by a factor, whose logarithm is given.
 
         If `is_hopeful` is true, batch sizes that were never executed have their shortest likely times.
         """
@@ -79,13 +77,13 @@ class Verification:
     estimates: Mapping[Configuration, tuple[Estimate, ...]] = field(default_factory=dict)
     failed: frozenset[Configuration] = frozenset()
     halving: tuple[Configuration, ...] = ()
-    """Configurations that are left in the successive halving; empty while predictions are good."""
+    """Configurations that remain in the successive halving; empty while the predictions are good."""
     surprises: tuple[float, ...] = ()
     """Logarithms of the ratios of measured to predicted batch times, from the first measurement of each configuration.
     """
 
     def next(self) -> Configuration | None:
-        """Return the configuration to measure next; None if the best one is known well enough."""
+        """Return the configuration to measure next; None if the best configuration is known well enough."""
         opinions = {
             configuration: self.opinion(configuration)
             for configuration in (self.candidates | self.estimates.keys()) - self.failed
@@ -103,7 +101,7 @@ class Verification:
         ]
 
         def reach(configuration: Configuration) -> tuple[float, float, Configuration]:
-            """Return the upper score of a configuration, and what decides between equal ones."""
+            """Return a sort key: the upper score of a configuration, and values that decide between equal scores."""
             upper = opinions[configuration].upper * _plainness(configuration)
             return upper, -configuration.delay_s, configuration
 
@@ -162,9 +160,10 @@ class Verification:
 
     @property
     def is_off(self) -> bool:
-        """Whether corrected batch times were off by more than `_MAX_LOG_ERROR` twice, or by more than double once.
+        """Whether the corrected batch times deviate too much from the measurements.
 
-        The first measured configuration doesn't count, because its prediction isn't corrected.
+        This is the case if two errors exceed `_MAX_LOG_ERROR`, or one error exceeds twice that limit. The first
+        measured configuration is ignored, because its prediction wasn't corrected.
         """
         corrected = [abs(surprise) for surprise in self.surprises[1:]]
         return (
@@ -177,7 +176,7 @@ class Verification:
         return max((math.expm1(abs(surprise)) for surprise in self.surprises[1:]), default=0.0)
 
     def best(self) -> Configuration | None:
-        """Return the best measured configuration; None if no measured one keeps the objective."""
+        """Return the best measured configuration; None if no measured configuration can meet the objective."""
         scores = {
             configuration: self.opinion(configuration).score
             for configuration in self.estimates
@@ -228,8 +227,8 @@ class Verification:
     def batch_log_factor(self, family: Family) -> tuple[float, float]:
         """Return the logarithm of the ratio of a family's batch times to the predicted ones, and its standard error.
 
-        All measurements of the family count, because its configurations have the same batch times. So the noise of one
-        measurement counts little for each of them.
+        All measurements of the family count, because its configurations have the same batch times. Therefore the noise
+        of one measurement has little effect.
         """
         log_factors = [
             *self.batch_log_factors.get(family, ()),
@@ -252,8 +251,8 @@ class Verification:
         """Return the logarithm of the factor that corrects predicted batch times, and its remaining standard error.
 
         The factor is a mean over the configurations with the same instances, threads and use of a delay. The mean over
-        all configurations counts like one more configuration in it. The configuration's own factors don't count,
-        because `times` adds its measurements separately.
+        all configurations is included with the weight of one configuration. The configuration's own factors are
+        excluded, because `times` adds its measurements separately.
         """
         factors = {other: _mean(estimates) for other, estimates in self.estimates.items() if other != configuration}
         group = [factor for other, factor in factors.items() if _group(other) == _group(configuration)]
@@ -269,7 +268,7 @@ class Verification:
         return correction, spread * (1 if group else _UNMEASURED_ERROR_FACTOR)
 
     def neighbourhood(self) -> tuple[Configuration, ...]:
-        """Return the best configuration and those at most two steps away from it, nearest and best first."""
+        """Return the best configuration and those at most two steps away from it, sorted by distance, then by score."""
         best = self.best()
         if best is None:
             return ()
@@ -297,7 +296,7 @@ class Verification:
     def _halved(self, opinions: Mapping[Configuration, Opinion]) -> Configuration | None:
         """Return the configuration to measure next in the successive halving; None at its end.
 
-        In each round, all remaining configurations are measured once more, and then the worse half is dropped.
+        In each round, all remaining configurations are measured once more, then the worse half is dropped.
         """
         remaining, need = [configuration for configuration in self.halving if configuration not in self.failed], 1
         while len(remaining) > 1 and need <= _MAX_POINTS_EACH:
@@ -318,7 +317,7 @@ class Verification:
 def _plainness(configuration: Configuration) -> float:
     """Return the factor by which a configuration's score is multiplied in comparisons.
 
-    The factor is below 1 for a configuration with a delay, because most configurations don't gain by a delay.
+    The factor is below 1 for a configuration with a delay, because most configurations don't benefit from a delay.
     """
     return 1.0 if not configuration.delay_s and not configuration.preferred else 1 / _MIN_DELAY_GAIN
 

@@ -1,4 +1,4 @@
-"""The alerts, and their rules for Prometheus.
+"""Alerts, and their rules for Prometheus.
 
 An alert is about one model or about the operator. Its runbook in docs/runbooks has the alert's name. Expressions and
 texts contain placeholders that the chart replaces (`PLACEHOLDERS`): the operator's scrape job, its namespace, the
@@ -33,7 +33,7 @@ PLACEHOLDERS: Final = (
     *("__OPERATOR__", "__JOB__", "__NAMESPACE__", "__NAME__", "__REPLICAS__", "__RUNBOOKS__"),
     *THRESHOLD_PLACEHOLDERS.values(),
 )
-"""Placeholders, in this order: matchers of the operator's series; matchers of the models' series that the operator
+"""Placeholders, in this order: matchers of the operator's series; matchers of the series about models that the operator
 exports; namespace, name and replicas of the release; base URL of the runbooks; the thresholds."""
 MAX_START: Final = THRESHOLD_PLACEHOLDERS["startSeconds"]
 MAX_ERROR_RATIO: Final = THRESHOLD_PLACEHOLDERS["errorRatio"]
@@ -42,16 +42,17 @@ MIN_GPU_UTILIZATION: Final = THRESHOLD_PLACEHOLDERS["idleGpuRatio"]
 MAX_MEMORY_RATIO: Final = THRESHOLD_PLACEHOLDERS["memoryRatio"]
 MAX_CONNECTIONS_RATIO: Final = 0.75
 KEEP_FIRING: Final = "5m"
-"""Time for which an alert on a model stays firing after its series have ended. Only the leader exports these series, so they end
-when the leader changes, until Prometheus has scraped the new one."""
+"""Time for which an alert about a model keeps firing after its series have ended. Only the leader exports these series,
+so they end when the leader changes, until Prometheus has scraped the new leader."""
 
 Severity = Literal["critical", "warning", "info"]
-"""critical: requests fail or will fail soon. warning: fix within a day. info: only costs are affected, not users."""
+"""Severity of an alert. critical: requests fail or will fail soon. warning: fix it within a day. info: only costs are
+affected, not users."""
 
 
 @dataclass(frozen=True)
 class Alert:
-    """One alert."""
+    """Alert about one model or about the operator."""
 
     name: str
     expression: str
@@ -60,14 +61,15 @@ class Alert:
     severity: Severity
     summary: str
     description: str
-    """Who is affected, the reason for the severity, and the command to run first."""
+    """Description for the person on call: who is affected, the reason for the severity, and the first command to
+    run."""
     watches: str
-    """Query for the data that the alert evaluates. In every cluster in which the alert can fire, it returns data even
-    if the alert isn't firing."""
+    """Query for the data that the alert evaluates. It returns data in every cluster in which the alert can fire, even
+    while the alert isn't firing."""
 
 
 def _models(metric: Metric, matchers: str = "") -> str:
-    """Return a query with one series per model, without the other labels of the metric."""
+    """Return a query that has one series per model, without the other labels of the metric."""
     inner = f"__JOB__,{matchers}" if matchers else "__JOB__"
     return f"max by ({BY}) ({metric.name}{{{inner}}})"
 
@@ -89,15 +91,15 @@ _UNSERVED: Final = (
     f"({_rate(named('rejected_total'))} + {_rate(named('errors_total'))}\n"
     f"  + ({_rate(named('server_rejected_total'))} or 0 * {_rate(_REQUESTS)}))"
 )
-"""Requests per second without an answer of the model. If agents of an earlier version don't count the requests that servers refuse,
-these count as 0."""
+"""Query for the requests per second that the model didn't answer. If agents of an earlier version don't count requests
+that servers reject, these count as 0."""
 _IS_READY: Final = 'type="Ready",status="True"'
 _NOT_READY: Final = 'type="Ready",status!="True"'
 _NOT_LOADED: Final = 'type="ModelLoaded",status="False"'
 _BLOCKED: Final = (
     "RolloutBlocked|ProgressDeadlineExceeded|LoadFailed|ModelConfigInvalid|ModelSourceNotFound|ModelDownloadFailed"
 )
-"""Reasons why a new revision does not serve."""
+"""Condition reasons that explain why a new revision does not serve."""
 _STUCK: Final = f'type=~"Reconciling|Stalled",reason=~"{_BLOCKED}"'
 # Other Triton servers in the same Prometheus have no such label, and are none of Halcyon's.
 _OURS: Final = 'model_deployment!=""'
@@ -108,12 +110,12 @@ _ERROR_RATIO: Final = f"max by ({BY}) ({_FAILURES}\n  / ({_SUCCESSES} + {_FAILUR
 _BUSY: Final = _rate(per_model_metrics.GPU_SECONDS, '__JOB__,state="busy"')
 _MEASURED: Final = _rate(per_model_metrics.GPU_SECONDS, '__JOB__,state=~"busy|idle"')
 _BUSY_SHARE: Final = f"{_BUSY}\n  / {_MEASURED}"
-"""Mean utilisation of a model's GPUs, 0 to 1, over the pods that report it; NaN if none does."""
+"""Query for the mean utilisation of a model's GPUs, 0 to 1, over the pods that report it; NaN if none does."""
 _DURATIONS: Final = named("request_duration_seconds").name
 
 
 def _late(window: str) -> str:
-    """Return a query that has a value if more than the allowed share of the requests in the window missed the objective."""
+    """Return a query that has a value if more requests than allowed missed the objective in the window."""
     buckets = f"sum by ({BY}, le) (rate({_DURATIONS}_bucket[{window}]))"
     slow = f"histogram_quantile(1 - {MAX_LATENCY_RATIO}, {buckets})"
     # Not `>`: if the quantile is above the highest bound of the histogram, this bound is returned.
@@ -124,7 +126,8 @@ _MODEL: Final = "{{ $labels.namespace }}/{{ $labels.model_deployment }}"
 _EXPLAIN: Final = "kubectl halcyon explain {{ $labels.model_deployment }} -n {{ $labels.namespace }}"
 _DIAGNOSE: Final = "kubectl halcyon diagnose {{ $labels.model_deployment }} -n {{ $labels.namespace }}"
 _LOG: Final = "kubectl -n __NAMESPACE__ logs -l app.kubernetes.io/name=halcyon --tail=-1"
-"""Command that reads the logs of all operator pods. With `deployment/NAME`, kubectl reads those of one pod."""
+"""Command that reads the logs of all operator pods. With `deployment/NAME`, kubectl would read those of only one
+pod."""
 
 MODEL_ALERTS: Final = (
     Alert(

@@ -1,4 +1,4 @@
-"""All dashboards, by file name."""
+"""All Grafana dashboards, by file name."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Value types for Grafana dashboards, and their JSON for Grafana 9.5 and newer. The dashboards are in `dashboards`.
+"""Value types for Grafana dashboards, and their conversion to JSON for Grafana 9.5 and newer.
 
 A panel has a title, a description, a unit, and a legend for each query. Its queries identify models by the labels
-`namespace` and `model_deployment`, and filter them by the variables of the dashboard.
+`namespace` and `model_deployment`, and filter them by the variables of the dashboard. The dashboards themselves are in
+`dashboards`.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from typing import Any, Final, Literal
 
 Json = dict[str, Any]
 Unit = Literal["short", "reqps", "s", "percentunit", "bytes", "none", "ops", "dateTimeFromNow"]
-"""Grafana's unit names for: a number, requests per second, seconds, a ratio shown in percent, bytes, text, operations
-per second, the age of a timestamp."""
+"""Grafana's names for units, in this order: a number, requests per second, seconds, a ratio shown in percent, bytes,
+text, operations per second, the age of a timestamp."""
 Kind = Literal["timeseries", "stat", "table", "state-timeline"]
 
 COLUMNS: Final = 24
@@ -23,7 +24,7 @@ SCHEMA_VERSION: Final = 38
 
 @dataclass(frozen=True)
 class Query:
-    """One query of a panel."""
+    """Query of a panel."""
 
     expression: str
     """PromQL expression, which may contain the dashboard's variables and $__rate_interval."""
@@ -33,7 +34,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Panel:
-    """One panel of a dashboard."""
+    """Panel of a dashboard."""
 
     title: str
     description: str
@@ -46,12 +47,12 @@ class Panel:
     limits: Mapping[float, str] = field(default_factory=dict)
     """Colours by threshold. Values below the first threshold are green."""
     hidden: tuple[str, ...] = ()
-    """Labels that a table doesn't show."""
+    """Labels that a table panel doesn't show."""
 
 
 @dataclass(frozen=True)
 class PanelRow:
-    """A row of panels under a title, from left to right."""
+    """Row of panels under a title, from left to right."""
 
     title: str
     panels: tuple[Panel, ...]
@@ -59,7 +60,7 @@ class PanelRow:
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable, shown as a selection at the top of a dashboard."""
+    """Variable of a dashboard, shown as a selection at its top."""
 
     name: str
     label: str
@@ -73,7 +74,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class GrafanaDashboard:
-    """One dashboard."""
+    """Grafana dashboard with its variables and rows of panels."""
 
     uid: str
     title: str

@@ -1,4 +1,4 @@
-"""The dashboards for owners of models: Fleet (all models) and Model (one)."""
+"""Dashboards for owners of models: Fleet (all models) and Model (one model)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Definitions of all numbers that users see. `numbers_page` makes docs/reference/numbers.md from them.
+"""Definitions of all numbers that users see. `numbers_page` generates docs/reference/numbers.md from them.
 
-Each number has one definition, wherever it is shown. A test checks that every column, fact and metric of a model is in this table.
+Each number has a single definition, wherever it is shown. A test checks that every column, fact and metric of a model
+is in this table.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ from typing import Final
 
 @dataclass(frozen=True)
 class Number:
-    """One number."""
+    """Number that users see, with its definition."""
 
     name: str
     definition: str
-    """What is counted, of which pods, over which time."""
+    """Definition of the number: the quantity, the pods, and the period of time."""
     source: str
-    """Counters from which it is computed, so that it can be checked."""
+    """Counters from which the number is computed, so that users can check it."""
     places: tuple[str, ...]
-    """Places in which it is shown."""
+    """Places in which the number is shown."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The page docs/reference/numbers.md, made from the definitions in `numbers`."""
+"""Generator of docs/reference/numbers.md, from the definitions in `numbers`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dashboards that explain scaling decisions (Scaling) and the operator's own state (Operator)."""
+"""Dashboards for scaling decisions (Scaling) and the operator's own state (Operator)."""
 
 from __future__ import annotations
 

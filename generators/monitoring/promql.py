@@ -9,7 +9,7 @@ from halcyon.monitoring import operator_metrics, per_model_metrics
 from halcyon.monitoring.metric import Metric
 
 NAME: Final = "{{namespace}}/{{model_deployment}} {{cluster}}"
-"""Legend with the name of a model, and that of its cluster if the site has set one."""
+"""Legend with the name of a model, and the name of its cluster if the site has set one."""
 _CLUSTER: Final = 'cluster=~"$cluster"'
 _SELECTED: Final = f'{_CLUSTER},namespace=~"$namespace",model_deployment=~"$model"'
 _OPERATOR: Final = f'{_CLUSTER},job=~"$job"'
@@ -29,7 +29,7 @@ MODELS: Final = Variable(
 
 
 def of(metric: Metric, matchers: str = "", *, end: str = "") -> str:
-    """Return a selector for a metric of the selected models. `end` is a suffix of the name, for example `_bucket`."""
+    """Return a selector for a metric of the selected models. `end` is a suffix of its name, for example `_bucket`."""
     return f"{metric.name}{end}{{{_matcher_list(_SELECTED, matchers)}}}"
 
 

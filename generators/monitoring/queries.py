@@ -1,4 +1,4 @@
-"""Every query of the dashboards and alerts, with variables and placeholders replaced, so that a test can run them."""
+"""All queries of the dashboards and alerts, with variables and placeholders replaced, so that a test can run them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from generators.monitoring.dashboards import DASHBOARDS
 
 @dataclass(frozen=True)
 class NamedQuery:
-    """One query with its location."""
+    """Query with its location."""
 
     location: str
-    """Dashboard and panel, or alert, that contains the query, for error messages."""
+    """Location of the query, for error messages: a dashboard and a panel, or an alert."""
     expression: str
     """PromQL, with all placeholders replaced."""
 
 
 def panels(values: Mapping[str, str]) -> Iterator[NamedQuery]:
-    """Yield the queries of the dashboards. `values` has the value of each variable, by name without `$`."""
+    """Yield the queries of the dashboards. `values` contains the value of each variable, by name without `$`."""
     for board in DASHBOARDS.values():
         for panel in board.panels:
             for query in panel.queries:
@@ -36,7 +36,7 @@ def watched(places: Mapping[str, str]) -> Iterator[NamedQuery]:
 
 
 def raised(places: Mapping[str, str]) -> Iterator[NamedQuery]:
-    """Yield the alerts' expressions, which return data only if an alert should fire."""
+    """Yield the alerts' expressions, which return data only while an alert should fire."""
     for alert in ALERTS:
         yield NamedQuery(alert.name, replaced(alert.expression, places))
 

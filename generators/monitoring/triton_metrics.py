@@ -1,4 +1,4 @@
-"""The metrics of Triton that the dashboards and alerts use. Triton exports them on port 8002 of each model pod."""
+"""Triton's metrics that the dashboards and alerts use. Triton exports them on port 8002 of each model pod."""
 
 from __future__ import annotations
 

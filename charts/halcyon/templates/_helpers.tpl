@@ -212,6 +212,47 @@ prometheus-arrivals prometheus-ca-file prometheus-gpu-matchers prometheus-query 
 service-annotations site-policy-file tls-secret traces-endpoint traces-ratio watch-namespace
 {{- end -}}
 
+{{/* "true" if an address has bits beyond the prefix of its network, or isn't an address. The operator would not start with it. Takes the
+     address and the length of the prefix. An IPv6 address with an IPv4 part isn't checked. */}}
+{{- define "halcyon.hasHostBits" -}}
+{{- $address := index . 0 -}}
+{{- $prefix := index . 1 | atoi -}}
+{{- $bits := 8 -}}
+{{- $numbers := list -}}
+{{- if not (contains ":" $address) -}}
+{{- range splitList "." $address -}}
+{{- $numbers = append $numbers (atoi .) -}}
+{{- end -}}
+{{- else if not (contains "." $address) -}}
+{{- $bits = 16 -}}
+{{- $halves := splitList "::" $address -}}
+{{- range $place, $half := $halves -}}
+{{- $groups := list -}}
+{{- range $half | splitList ":" | compact -}}
+{{- $groups = append $groups (int64 (printf "0x%s" .)) -}}
+{{- end -}}
+{{- if $place -}}
+{{- range until (max 0 (sub (sub 8 (len $numbers)) (len $groups)) | int) -}}
+{{- $numbers = append $numbers 0 -}}
+{{- end -}}
+{{- end -}}
+{{- $numbers = concat $numbers $groups -}}
+{{- end -}}
+{{- if ne (len $numbers) 8 -}}
+true
+{{- end -}}
+{{- end -}}
+{{- range $index, $number := $numbers -}}
+{{- $size := 1 -}}
+{{- range until (min $bits (max 0 (sub (mul $bits (add $index 1)) $prefix)) | int) -}}
+{{- $size = mul $size 2 -}}
+{{- end -}}
+{{- if mod $number $size -}}
+true
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Checks that the schema can't express. */}}
 {{- define "halcyon.check" -}}
 {{- $values := .Values -}}
@@ -242,19 +283,10 @@ service-annotations site-policy-file tls-secret traces-endpoint traces-ratio wat
 {{- end -}}
 {{- end -}}
 {{- range $network := .Values.dashboard.proxy.addresses -}}
-{{- if not (contains ":" $network) -}}
 {{- $parts := splitList "/" $network -}}
-{{- $address := 0 -}}
-{{- range splitList "." (first $parts) -}}
-{{- $address = add (mul $address 256) (atoi .) -}}
-{{- end -}}
-{{- $size := 1 -}}
-{{- range until (sub 32 (atoi (last $parts)) | int) -}}
-{{- $size = mul $size 2 -}}
-{{- end -}}
-{{- if mod $address $size -}}
-{{- fail (printf "dashboard.proxy.addresses has %s, which is an address in a network; set the network, for example 10.0.12.0/24, or one address, for example %s/32" $network (first $parts)) -}}
-{{- end -}}
+{{- if include "halcyon.hasHostBits" $parts -}}
+{{- $ipv6 := contains ":" $network -}}
+{{- fail (printf "dashboard.proxy.addresses has %s, which is an address in a network; set the network, for example %s, or one address, for example %s/%s" $network ($ipv6 | ternary "fd00:12::/64" "10.0.12.0/24") (first $parts) ($ipv6 | ternary "128" "32")) -}}
 {{- end -}}
 {{- end -}}
 {{- if and .Values.dashboard.proxy.addresses (ne (include "halcyon.dashboard" .) "pod") -}}

@@ -9,7 +9,7 @@ from halcyon_cli.errors import Failure
 from halcyon_cli.kube.client import Cluster, Target
 
 COMPLETION_TIMEOUT_S = 2.0
-"""Request timeout in seconds, short because the user waits after pressing Tab."""
+"""Request timeout in seconds. It is short because the user waits after pressing Tab."""
 
 
 def model_names(params: Mapping[str, Any], incomplete: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Arguments for the sizes of a model's dimensions."""
+"""Arguments for batch sizes and for the sizes of a model's variable dimensions."""
 
 from __future__ import annotations
 

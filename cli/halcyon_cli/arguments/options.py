@@ -31,8 +31,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 OutputForm = Literal["table", "wide", "name", "json", "yaml", "report", "sarif", "github", "html"]
 
 NON_TERMINAL_WIDTH = 240
-"""Line width if the output isn't a terminal, in columns. It is large enough for one line per object, which grep and awk
-need."""
+"""Line width in columns if the output isn't a terminal. It is so large that each object takes one line, for grep and
+awk."""
 
 
 class DurationParam(click.ParamType[float]):
@@ -54,7 +54,7 @@ class DurationParam(click.ParamType[float]):
 
 
 class AmountParam(click.FloatRange):
-    """Option type for a finite number in a range. Unlike `click.FloatRange`, it refuses NaN."""
+    """Option type for a finite number in a range. Unlike `click.FloatRange`, it rejects NaN."""
 
     @override
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
@@ -136,7 +136,7 @@ def output_options(*forms: OutputForm) -> Callable[[Command], Command]:
 
 
 def with_options(command: Command, wrapper: Callable[..., Any], options: tuple[Callable[[Any], Any], ...]) -> Command:
-    """Return `wrapper` with these options, and with the name, help text and options of the command that it calls."""
+    """Return `wrapper` with these options, and with the name, help text and options of `command`, which it calls."""
     wrapper.__doc__, wrapper.__name__ = command.__doc__, command.__name__
     # Parameters that decorators applied earlier have recorded on the function.
     wrapper.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
@@ -176,8 +176,8 @@ class Output:
     def changed(self, value: Mapping[str, Any], change: str, next_command: str = "") -> None:
         """Print the result of a change as kubectl does, for example `modeldeployment.serving.halcyon.dev/x scaled`.
 
-        `change` describes the change, and `next_command` is a command for the next step. With -o, the changed object is printed
-        instead.
+        `change` describes the change, and `next_command` is a command for the next step. With -o, the changed object is
+        printed instead.
         """
         if self.is_data:
             self.data(value)
@@ -187,7 +187,7 @@ class Output:
             emit(f"{object_name(value)} {change}" + (f"\n  next: {next_command}" if next_command else ""))
 
     def objects(self, values: Sequence[Mapping[str, Any]], *, single: bool = False) -> None:
-        """Print objects as kubectl does: only their names, one object if `single`, or a List as JSON or YAML."""
+        """Print objects as kubectl does: only their names, one object if `single` is true, or a JSON or YAML List."""
         if self.form == "name":
             for value in values:
                 emit(object_name(value))
@@ -217,22 +217,22 @@ def object_name(value: Mapping[str, Any]) -> str:
 
 
 def check_limit(limit_s: float | None, *, watch: bool) -> None:
-    """Check that a time limit comes with `-w`, which it limits.
+    """Check that the time limit of a watch (--for) is used only together with -w.
 
     Raises:
-        InputError: there is a limit, and nothing is watched.
+        InputError: --for is given without -w.
     """
     if limit_s is not None and not watch:
         raise InputError("--for limits -w; add -w, or omit --for")
 
 
 def check_unused(names: Collection[str], why: str) -> None:
-    """Check that none of these parameters is on the command line.
+    """Check that none of these parameters is on the command line, because they would have no effect.
 
-    `why` follows the option in the error message, and says why the option has no effect.
+    `why` is the end of the error message, after the name of the option, and gives the reason.
 
     Raises:
-        InputError: one of them is; without the error, it would be ignored silently.
+        InputError: one of the parameters is on the command line.
     """
     context = click.get_current_context()
     for parameter in context.command.params:
@@ -241,7 +241,7 @@ def check_unused(names: Collection[str], why: str) -> None:
 
 
 def emit(page: str) -> bool:
-    """Print a page to stdout, and return whether there may be a reader. A pipe that the reader has closed isn't an error.
+    """Print a page to stdout. Return False if the reader has closed the pipe, which isn't an error; otherwise True.
 
     Raises:
         Failure: stdout can't be written, for example because a disk is full.
@@ -258,9 +258,10 @@ def emit(page: str) -> bool:
 
 
 def usable_streams() -> None:
-    """Make stdin, stdout and stderr usable if they are closed, or if their encoding lacks a character.
+    """Make stdin, stdout and stderr usable even if they are closed, or if their encoding lacks a character.
 
-    Services and cron jobs may have closed them. In a locale such as ISO-8859-1, other characters are escaped.
+    Services and cron jobs may start the command with closed streams. In a locale such as ISO-8859-1, characters that
+    the encoding lacks are escaped.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
@@ -276,5 +277,5 @@ def warn(command: str, text: str) -> None:
 
 
 def program() -> str:
-    """Return the name by which this program was called: `halcyon`, or `kubectl halcyon` if it is a kubectl plugin."""
+    """Return the name of this program as the user called it: `halcyon`, or `kubectl halcyon` for a kubectl plugin."""
     return "kubectl halcyon" if PurePath(sys.argv[0]).name.startswith("kubectl-") else "halcyon"

@@ -1,1 +1,1 @@
-"""Package of `halcyon bench`: its options, and the places in which a measurement runs."""
+"""Package of `halcyon bench`: its options, and the environments in which a measurement can run."""

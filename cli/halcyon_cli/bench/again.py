@@ -46,7 +46,7 @@ _SCENARIO = (
 class RepeatingCommand(click.Command):
     """Command with the option --again.
 
-    The arguments that are recorded in the option's file are put before the given ones.
+    The arguments recorded in the option's file are inserted before the arguments on the command line.
     """
 
     @override
@@ -55,7 +55,7 @@ class RepeatingCommand(click.Command):
 
 
 def again_option(command: Any) -> Any:
-    """Add the option --again, which `RepeatingCommand` replaces with the recorded arguments."""
+    """Add the option --again. `RepeatingCommand` replaces it with the recorded arguments."""
     option = click.option(
         "--again",
         metavar="FILE",
@@ -66,7 +66,7 @@ def again_option(command: Any) -> Any:
 
 
 def expanded(command: click.Command, args: Sequence[str]) -> list[str]:
-    """Return the arguments, with those recorded in the file in place of --again.
+    """Return the arguments with --again replaced by the arguments that are recorded in its file.
 
     Notes on differences are printed to stderr.
 
@@ -111,7 +111,7 @@ def reconstructed(document: BenchDocument) -> list[str]:
     """Return arguments for the target and the scenario of a document that has no recorded arguments.
 
     Raises:
-        InputError: the document is of a trace, and doesn't contain its arrivals.
+        InputError: the load was a trace, whose arrivals the document doesn't contain.
     """
     target, scenario = document.target, document.scenario
     if scenario.kind == "trace":
@@ -130,7 +130,7 @@ def reconstructed(document: BenchDocument) -> list[str]:
 
 
 def _plain(value: float, unit: str) -> str:
-    """Return a number with all its digits and without an exponent, which options for integers and durations reject."""
+    """Return a number as text with all its digits and without an exponent, which some options would reject."""
     return format(Decimal(repr(value)), "f").removesuffix(".0") + unit
 
 
@@ -152,10 +152,10 @@ def _split_again(args: Sequence[str]) -> tuple[list[str], str | None]:
 
 
 def _separated(command: click.Command, recorded: Sequence[str]) -> list[str]:
-    """Return the recorded arguments, each option separate from its value, after checking that a result can have them.
+    """Return the recorded arguments, with each option separate from its value. Check that all options may be repeated.
 
     Raises:
-        InputError: an option is unknown, or one of the command itself, such as --save.
+        InputError: an option is unknown, or can't be part of a result, such as --save.
     """
     own_names = {"save", "form", "no_color", "kubeconfig", "context", "namespace", "timeout"}
     own_names |= {field.name for field in fields(PodOptions)}
@@ -182,7 +182,7 @@ def _separated(command: click.Command, recorded: Sequence[str]) -> list[str]:
 
 
 def _without_replaced(command: click.Command, recorded: Sequence[str], current: Sequence[str]) -> list[str]:
-    """Return the recorded arguments without the given options. All recorded values of a given option are dropped."""
+    """Return the recorded arguments without the options in `current`, which replace all their recorded values."""
     names = {argument.partition("=")[0] for argument in current if argument.startswith("-")}
     flags = {
         name for param in command.params if isinstance(param, click.Option) and param.is_flag for name in param.opts
@@ -208,7 +208,7 @@ def _without_replaced(command: click.Command, recorded: Sequence[str], current: 
 
 
 def _without_secrets(recorded: Sequence[str], current: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the recorded arguments without secret ones, and a note on each of them.
+    """Return the recorded arguments without the secret ones, and a note on each argument that was removed.
 
     Values of headers aren't recorded. Paths of key files are recorded but not used. Otherwise a result from another
     person could name a key file of this user, and send the key to that person's server.
@@ -233,10 +233,10 @@ def _without_secrets(recorded: Sequence[str], current: Sequence[str]) -> tuple[l
 
 
 def _check_files(document: BenchDocument, recorded: Sequence[str]) -> None:
-    """Check that the files of the arguments are the same as in the measurement.
+    """Check that the files in the arguments are unchanged since the measurement.
 
-    A file that differs is neither sent nor run, because it would change the result and the arguments may come from
-    another person.
+    A changed file is neither sent nor executed, because it would change the result, and because the arguments may come
+    from another person.
 
     Raises:
         InputError: a file has changed, has no digest, or doesn't exist any more.
@@ -264,7 +264,7 @@ def _check_files(document: BenchDocument, recorded: Sequence[str]) -> None:
 
 
 def _changes(document: BenchDocument) -> list[str]:
-    """Return notes on differences that the cluster causes: the model's revision and the node."""
+    """Return notes on differences in the cluster: another revision of the model, or another node."""
     place = document.place
     if place is None or place.kind == "url":
         return []

@@ -1,6 +1,6 @@
-"""The runs of a search for the largest rate that keeps an objective.
+"""Runs of a search for the highest rate within an objective.
 
-Out of scope: which run comes next, and how a run is evaluated (`halcyon_measure.capacity`).
+Out of scope: choosing the next run, and evaluating a run (`halcyon_measure.capacity`).
 """
 
 from __future__ import annotations
@@ -34,15 +34,14 @@ _SINGLE_S, _SINGLE_WARM_UP_S = 4.0, 8.0
 _SATURATION_S = (5.0, 20.0)
 _INTERRUPTED = "it was interrupted"
 _CALLERS, _SLOW_CALLERS, _SLOW_S = 128, 48, 1.0
-"""Numbers of callers with which a server is saturated if its batch size is unknown. The second number is for requests
+"""Numbers of concurrent callers that saturate a server whose batch size is unknown. The second number is for requests
 that take `_SLOW_S` seconds or longer."""
 
 
 def run(prepared: Measurement, percentile: float, show: Callable[[str], None]) -> tuple[Run, BenchDocument]:
     """Search for the capacity, and return the run at the result, and its document with the section `capacity`.
 
-    If there is no run at the result, the last run is returned. Ctrl-C ends the search, and the result so far is
-    returned.
+    If no run was at the result, the last run is returned. Ctrl-C ends the search, and the result so far is returned.
 
     Raises:
         MeasureError: a process of the load failed.
@@ -61,10 +60,10 @@ def run(prepared: Measurement, percentile: float, show: Callable[[str], None]) -
 def run_in_turns(
     prepared: Sequence[tuple[str, Measurement]], percentile: float, show: Callable[[str], None]
 ) -> list[tuple[Run, BenchDocument]]:
-    """Search for the rates of several named servers in turns, and return the results in the same order.
+    """Search for the capacities of several named servers in turns, and return the results in the same order.
 
-    A round has one run of each search that isn't finished. Every second round is in reverse order, so that a drift of
-    the machine affects all servers alike. Ctrl-C ends all searches, and the results so far are returned.
+    A round has one run of each unfinished search. Every second round is in reverse order, so that a drift of the
+    machine affects all servers alike. Ctrl-C ends all searches, and the results so far are returned.
 
     Raises:
         MeasureError: a process of the load failed, or a server has no run yet.
@@ -94,7 +93,7 @@ def _show_named(show: Callable[[str], None], name: str, text: str) -> None:
 
 
 class _Runner:
-    """Runner of one search for a capacity, whose runs are measured one by one."""
+    """Search for one capacity, whose runs are executed one by one."""
 
     def __init__(self, prepared: Measurement, percentile: float, show: Callable[[str], None]) -> None:
         self._base, self._show = prepared, show
@@ -121,7 +120,7 @@ class _Runner:
         return bool(self._runs.documents)
 
     def runs(self) -> Iterator[int]:
-        """Yield the number of runs so far, after each run except the last one."""
+        """Execute the runs of the search; after each run except the last, yield the number of runs so far."""
         caller = Scenario(kind="blocking", duration_s=_SINGLE_S, seed=self._goal.seed)
         single = self._measure("one caller", caller, WarmUp(_SINGLE_WARM_UP_S))[1]
         if not single.requests.due and not self.is_interrupted():
@@ -152,7 +151,7 @@ class _Runner:
             state = self._state = self._step(state, step)
 
     def _saturate(self, single: BenchDocument, mean_s: float) -> BenchDocument:
-        """Measure under saturation: with more callers than the server can process at once."""
+        """Measure at saturation, with more callers than the server can process at once."""
         callers = _CALLERS if mean_s < _SLOW_S else _SLOW_CALLERS
         batches = single.batches
         if batches is not None and batches.largest.value and batches.instances.value:
@@ -247,7 +246,7 @@ class _Runner:
         return run, document, seconds
 
     def result(self) -> tuple[Run, BenchDocument]:
-        """Return the run at the search's result, or the last run, and its document with the section `capacity`."""
+        """Return the run at the search's result, or else the last run, and its document with the section `capacity`."""
         assert self._last is not None  # noqa: S101  # the first run is over
         rate = None if self._state is None else self._state.answer()[0]
         run, document = self._last if rate is None else self._by_rate.get(rate, self._last)
@@ -261,7 +260,7 @@ class _Runner:
 
 
 def _cause(document: BenchDocument) -> str:
-    """Return why no request of a run was answered."""
+    """Return the reason why no request of a run was answered."""
     if document.failures:
         return document.failures[0].message
     return f"none began within {document.run.measured_s:.0f} s, because each takes longer"

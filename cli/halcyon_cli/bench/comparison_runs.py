@@ -1,4 +1,4 @@
-"""The runs of a comparison: two servers measured in turns, or one server against an earlier result.
+"""Runs of a comparison, either of two servers in turns or of one server with an earlier result.
 
 Out of scope: differences and their intervals (`halcyon_measure.compare`).
 """
@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from halcyon_cli.arguments.options import warn
+from halcyon_cli.bench.options.load import LoadOptions
 from halcyon_cli.errors import InputError
-from halcyon_measure.compare import difference, section
+from halcyon_measure.compare import difference, likeness, section
 from halcyon_measure.compare.bound import Condition
 from halcyon_measure.engine.pool import WarmUp
 from halcyon_measure.errors import ScenarioError, SettingError
@@ -66,39 +67,54 @@ def conditions(answer: AnswerOptions) -> tuple[Condition, ...]:
     return tuple(map(Condition.parse, answer.fail_if))
 
 
-def with_load_of(prepared: Measurement, stored: BenchDocument) -> Measurement:
-    """Return the measurement, with its load replaced by that of an earlier result.
+def load_of(load: LoadOptions, stored: BenchDocument) -> LoadOptions:
+    """Return the load options, with the load of an earlier result in place of those that describe none.
+
+    The objective of the result also applies, unless another one is given: results with different objectives can't be
+    compared. If the result is of a search for the capacity, or a load is given, the options are returned unchanged.
 
     Raises:
-        InputError: the earlier load was a trace, whose arrivals a result doesn't have.
+        InputError: the earlier load was a trace, whose arrivals a result doesn't contain.
     """
-    load = stored.scenario
-    if load.kind == "trace":
+    if load.has_load or stored.capacity is not None:
+        return load
+    scenario = stored.scenario
+    if scenario.kind == "trace":
         raise InputError("the earlier result is of a trace, whose arrivals it doesn't have; add --trace FILE")
-    kind = next(kind for kind in KINDS if kind == load.kind)
-    scenario = Scenario(
-        kind=kind,
-        duration_s=load.duration_s,
-        requests=load.requests,
-        callers=load.callers or 1,
-        think_s=load.think_s or 0.0,
-        rate_rps=load.rate_rps,
-        to_rps=load.to_rps,
-        cv=load.cv,
-        on_s=load.on_s,
-        off_s=load.off_s,
-        max_in_flight=prepared.scenario.max_in_flight,
-        seed=load.seed,
+    return replace(
+        load,
+        scenario=next(kind for kind in KINDS if kind == scenario.kind),
+        duration=scenario.duration_s,
+        requests=scenario.requests,
+        callers=scenario.callers,
+        think=scenario.think_s or None,
+        rate=scenario.rate_rps,
+        to_rps=scenario.to_rps,
+        cv=scenario.cv,
+        on_s=scenario.on_s,
+        off_s=scenario.off_s,
+        seed=scenario.seed,
+        objective=load.objective if load.objective is not None else likeness.objective_s(stored),
     )
-    return replace(prepared, scenario=scenario.check())
+
+
+def with_load_of(prepared: Measurement, stored: BenchDocument) -> Measurement:
+    """Return the measurement, with its load replaced by that of an earlier result that isn't of a search.
+
+    Raises:
+        InputError: the earlier load was a trace.
+    """
+    load = load_of(LoadOptions(max_in_flight=prepared.scenario.max_in_flight, objective=prepared.objective_s), stored)
+    return replace(prepared, scenario=load.build_scenario(), objective_s=load.objective)
 
 
 def with_result(
     stored: tuple[str, BenchDocument], current: tuple[str, BenchDocument], answer: AnswerOptions
 ) -> BenchDocument:
-    """Return the document, extended by the comparison with an earlier result.
+    """Return the document with a comparison to an earlier result.
 
-    If the results can't be compared, the new one is kept without a comparison, and stderr has the reason.
+    If the results can't be compared, the document is returned without a comparison, and the reason is printed to
+    stderr.
     """
     try:
         comparison = section.build(
@@ -123,9 +139,9 @@ def in_turns(
     show: Callable[[str], None],
     named: tuple[str, str] | None = None,
 ) -> tuple[Run, BenchDocument]:
-    """Measure two prepared servers in turns, and return the last run and the document of the second one.
+    """Measure two prepared servers in turns, and return the last run and the document of the second server.
 
-    `named` has their names. Without it, the names are those of their models, or their URLs.
+    `named` contains the names of the servers. By default, these are the names of their models, or their URLs.
 
     Raises:
         MeasureError: a process of the load failed, the results can't be compared, or a condition is invalid.
@@ -169,14 +185,14 @@ def in_turns(
 
 
 def _interrupted(document: BenchDocument, completed: int, rounds: int) -> BenchDocument:
-    """Return the document, marked as interrupted: a partial run isn't a round, so it isn't in the comparison."""
+    """Return the document, marked as interrupted. The incomplete round isn't part of the comparison."""
     reasons = (*document.run.invalid_because, f"the comparison was interrupted after {completed} of {rounds} rounds")
     facts = document.run.model_copy(update={"partial": True, "valid": False, "invalid_because": reasons})
     return document.model_copy(update={"run": facts})
 
 
 def _default_load(sides: Sequence[Measurement], names: dict[str, str], show: Callable[[str], None]) -> Scenario:
-    """Return a load of random arrivals, at a share of the saturation rate of the slower server."""
+    """Return a load with random arrivals whose rate is a share of the slower server's saturation rate."""
     rates = []
     for name, side in zip(names.values(), sides, strict=True):
         load = Scenario(kind="blocking", callers=_CALLERS, duration_s=_SATURATION_S, seed=side.scenario.seed)

@@ -1,4 +1,4 @@
-"""A measurement that runs on the user's machine: from the command's options to the run and its document.
+"""Measurement that runs on the user's machine, from the command's options to the run and its document.
 
 Out of scope: the load itself and its statistics (`halcyon_measure`).
 """
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 def measurement(
     server: ServerOptions, load: LoadOptions, inputs: InputOptions, sampling: SamplingOptions
 ) -> Measurement:
-    """Return the measurement of the command's options.
+    """Return the measurement that the command's options describe.
 
     Raises:
         MeasureError, InputError: an option is invalid, or two options contradict each other.
@@ -64,7 +64,7 @@ def prepared_within(measurement: Measurement, seconds: float) -> Measurement:
     """Return the prepared measurement once the server has loaded the model.
 
     Raises:
-        MeasureError: the server doesn't load the model within this time, or the measurement can't be prepared.
+        MeasureError: the server doesn't load the model within the time limit, or the measurement can't be prepared.
     """
     from halcyon_measure.errors import TargetError  # noqa: PLC0415
     from halcyon_measure.protocols.repository import Repository  # noqa: PLC0415
@@ -85,7 +85,7 @@ def prepared_within(measurement: Measurement, seconds: float) -> Measurement:
 def run(prepared: Measurement, *, to_log: bool = False) -> tuple[Run, BenchDocument]:
     """Run a prepared measurement, and show its progress on stderr.
 
-    The progress is shown if stderr is a terminal or a log that someone follows.
+    Progress is shown only if stderr is a terminal or a log that is being followed.
 
     Raises:
         MeasureError: a process of the load failed.
@@ -105,9 +105,9 @@ def run(prepared: Measurement, *, to_log: bool = False) -> tuple[Run, BenchDocum
 
 
 def run_search(prepared: Measurement, answer: AnswerOptions, *, to_log: bool = False) -> tuple[Run, BenchDocument]:
-    """Search for the largest rate that keeps the objective, and return the run at this rate.
+    """Search for the highest rate within the objective, and return the run at this rate.
 
-    The progress is shown as in `run`.
+    Progress is shown as in `run`.
 
     Raises:
         MeasureError: a process of the load failed.
@@ -147,9 +147,9 @@ def run_comparison(
     *,
     files: Sequence[UsedFile],
 ) -> tuple[Run, BenchDocument]:
-    """Compare with the server or the file of --against. The progress is shown as in `run`.
+    """Compare the server with the server or the file of --against. Progress is shown as in `run`.
 
-    `measurement_of` returns the measurement for other server options, and `files` are those of the load.
+    `measurement_of` returns the measurement for other server options, and `files` are the files of the load.
 
     Raises:
         MeasureError: a process of the load failed, or the results can't be compared.
@@ -188,7 +188,7 @@ def run_comparison(
 def run_within_guard(
     prepared: Measurement, latency_s: float | None, *, to_log: bool = False
 ) -> tuple[Run, BenchDocument]:
-    """Measure a served model in steps of a rising rate, and return the last step within the bounds.
+    """Measure a served model in steps with rising rates, and return the last step within the bounds.
 
     Raises:
         GuardError: no request of the first step was answered.
@@ -209,7 +209,8 @@ def run_within_guard(
 def line_of_progress(*, to_log: bool = False) -> Callable[[str], None]:
     """Return a function that shows progress.
 
-    On a terminal, it overwrites one line of stderr. In a log, it writes a line per call. Otherwise, it shows nothing.
+    On a terminal, the function overwrites one line of stderr. In a log, it writes a line per call. Otherwise, it shows
+    nothing.
     """
 
     def in_place(text: str) -> None:

@@ -1,4 +1,4 @@
-"""Measurement of a served model, with steps of a rising rate until its clients suffer or the highest rate is reached.
+"""Measurement of a served model in steps with rising rates, up to the highest rate or until clients are affected.
 
 Out of scope: the bounds that protect clients, and the choice of rates (`place.guard`).
 """
@@ -23,7 +23,7 @@ _INTERRUPTED = "it was interrupted"
 
 
 class GuardError(Failure):
-    """The served model must not be put under load."""
+    """The served model must not be put under load, in order to protect its clients."""
 
 
 def run(prepared: Measurement, latency_s: float | None, show: Callable[[str], None]) -> tuple[Measurement, Run, str]:
@@ -81,7 +81,7 @@ def _no_warm_up() -> Any:
 
 
 def _with_short_timeout(prepared: Measurement, limits: ClientBounds) -> Any:
-    """Return the target with a short request timeout, so that a step ends soon after its last request."""
+    """Return the target with a short request timeout, so that a step ends soon after its last request was sent."""
     return replace(prepared.target, timeout_s=min(prepared.target.timeout_s, max(2 * limits.p95_s, 2.0)))
 
 
@@ -96,7 +96,7 @@ def _step(result: Run, rate_rps: float) -> Step:
 def _client_watch(
     rate_rps: float, limits: ClientBounds | None, show: Callable[[str], None]
 ) -> tuple[Callable[[str, float, Block], bool], list[str]]:
-    """Return a function that ends the run when clients suffer, and a list to which it adds the reason."""
+    """Return a function that ends the run when it exceeds a bound for clients, and a list of the reasons."""
     seconds: list[tuple[int, int, float | None]] = []
     reasons: list[str] = []
 

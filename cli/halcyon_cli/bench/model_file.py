@@ -1,4 +1,7 @@
-"""Sections of a result from the model's file: operation counts, the model without a server, and the roofline."""
+"""Sections of a result from the model's file: operation counts, speed without a server, and the roofline.
+
+Out of scope: the counts and the roofline themselves (`halcyon_measure`).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ def check_file(options: ModelFileOptions) -> None:
     """Check the options and the file before anything is measured.
 
     Raises:
-        MeasureError, InputError: the file can't be counted, or an option is invalid.
+        MeasureError, InputError: the operations in the file can't be counted, or an option is invalid.
     """
     options.check()
     if options.onnx is None:
@@ -37,7 +40,7 @@ def check_file(options: ModelFileOptions) -> None:
 def with_model(document: BenchDocument, options: ModelFileOptions) -> BenchDocument:
     """Return the document with the sections from the model's file; unchanged if no file is given.
 
-    If the model can't be counted or run, the measurement is kept without these sections, and stderr has the reason.
+    If the model can't be counted or run, these sections are missing, and the reason is printed to stderr.
     """
     if options.onnx is None:
         return document
@@ -79,7 +82,7 @@ def _sections(document: BenchDocument, options: ModelFileOptions, file: Path) ->
 
 
 def executions(document: BenchDocument) -> list[Execution]:
-    """Return the executions of the served model: one per batch size, or one derived from the rate of rows."""
+    """Return the executions of the served model: one for each batch size, or else one derived from the row rate."""
     from halcyon_measure.roofline.build import Execution  # noqa: PLC0415
 
     if document.batches is not None:
@@ -98,7 +101,7 @@ def executions(document: BenchDocument) -> list[Execution]:
 
 
 def server_cost(document: BenchDocument, alone: Alone) -> Figure:
-    """Return the median latency through the server minus that of the model alone, at the same number of rows."""
+    """Return the median latency through the server minus that of the model alone, for the same number of rows."""
     from halcyon_measure.results.figure import Figure, unmeasured  # noqa: PLC0415
 
     rows = _rows(document)
@@ -121,5 +124,5 @@ def server_cost(document: BenchDocument, alone: Alone) -> Figure:
 
 
 def _rows(document: BenchDocument) -> int | None:
-    """Return the number of rows in a request. Return None if requests have different numbers of rows."""
+    """Return the number of rows per request; None if requests have different numbers of rows."""
     return int(document.target.rows) if document.target.rows.isdigit() else None

@@ -1,4 +1,4 @@
-"""The folder of `halcyon bench --save`: checked before anything is measured, and written after the result was shown.
+"""The folder of `halcyon bench --save`, which is checked before the measurement and written after the result is shown.
 
 Out of scope: the contents of the files (`halcyon_measure`).
 """
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def check(folder: Path | None) -> None:
-    """Create the folder, and check that a file can be written into it. None stands for no folder.
+    """Create the folder, and check that a file can be written to it. Do nothing if the folder is None.
 
     Raises:
-        InputError: the folder can't be created, or not be written to.
+        InputError: the folder can't be created or written to.
     """
     if folder is None:
         return
@@ -36,9 +36,9 @@ def check(folder: Path | None) -> None:
 
 
 def write(folder: Path | None, save: Callable[[Path], str]) -> bool:
-    """Save a result that was shown, and return whether nothing failed. None stands for no folder.
+    """Save a result that was already shown, and return whether this succeeded. Do nothing if the folder is None.
 
-    `save` writes the files, and returns what it wrote as a phrase.
+    `save` writes the files, and returns a phrase that names them.
     """
     if folder is None:
         return True
@@ -51,7 +51,7 @@ def write(folder: Path | None, save: Callable[[Path], str]) -> bool:
 
 
 def write_document(folder: Path, document: BenchDocument, requests: bytes | None) -> str:
-    """Write bench.json, and requests.npz if there is one, and return what was written as a phrase."""
+    """Write bench.json, and requests.npz if there is one, and return a phrase that names the written files."""
     (folder / "bench.json").write_text(document.model_dump_json(indent=2) + "\n", "utf-8")
     if requests is None:
         return f"{folder}/bench.json; there is no requests.npz: too large, counted, or of several runs"

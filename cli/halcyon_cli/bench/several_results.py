@@ -1,11 +1,12 @@
 """Results of several models, servers and files: a comparison with a baseline, and a leaderboard.
 
-Out of scope: the measurement of a model (`bench.place`) and of a server (`bench.from_here`).
+Out of scope: measuring a model in the cluster (`bench.place`) or a server (`bench.from_here`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from halcyon.kube import kinds
@@ -17,13 +18,14 @@ from halcyon_cli.kube.object_writer import ObjectWriter
 from halcyon_measure.errors import SettingError
 
 if TYPE_CHECKING:
+    from halcyon_cli.bench.place.bench_request import BenchRequest
     from halcyon_measure.results.document import BenchDocument
 
 LAST = "last"
 
 
 def is_model(name: str | None) -> bool:
-    """Return whether a name or a value of --against is the name of a ModelDeployment."""
+    """Return whether a name, or a value of --against, is the name of a ModelDeployment."""
     if not name or name == LAST or "://" in name:
         return False
     from halcyon_cli.bench import comparison_runs  # noqa: PLC0415  # NumPy takes a while to import
@@ -34,7 +36,7 @@ def is_model(name: str | None) -> bool:
 def baseline(
     cluster: ObjectWriter, name: str, answer: AnswerOptions, measure: Callable[[str], BenchDocument]
 ) -> tuple[str, BenchDocument]:
-    """Return the name and the result of the baseline with which `name` is compared, as --against gives it.
+    """Return the name and the result of the baseline in --against, with which `name` is compared.
 
     `measure` is called to measure the baseline if it is another ModelDeployment.
 
@@ -62,10 +64,22 @@ def baseline(
     return against, measure(against)
 
 
+def repeating(request: BenchRequest, stored: BenchDocument) -> BenchRequest:
+    """Return the request, with the load of an earlier result unless it describes another one.
+
+    Raises:
+        InputError, MeasureError: the load can't be repeated.
+    """
+    from halcyon_cli.bench import comparison_runs  # noqa: PLC0415
+
+    load = comparison_runs.load_of(request.load, stored)
+    return request if load is request.load or request.answer.sweep else replace(request, load=load).check()
+
+
 def compared(
     stored: tuple[str, BenchDocument], name: str, document: BenchDocument, answer: AnswerOptions
 ) -> BenchDocument:
-    """Return the document with its comparison to the baseline, or without one if they can't be compared."""
+    """Return the document with a comparison to the baseline; without one if they can't be compared."""
     from halcyon_cli.bench import comparison_runs  # noqa: PLC0415
 
     return comparison_runs.with_result(stored, (name, document), answer)
@@ -77,12 +91,12 @@ def leaderboard(
     measure: Callable[[str], BenchDocument],
     in_turns: Callable[[Sequence[str]], Sequence[BenchDocument] | None],
 ) -> BenchDocument:
-    """Return the best document, with the leaderboard of all results.
+    """Return the document of the best result, with the leaderboard of all results.
 
-    A name is that of a ModelDeployment, a URL with the model after #, or a file. `measure` measures a ModelDeployment
-    or a URL. Several ModelDeployments are measured by `in_turns`, unless it returns None.
+    A name is that of a ModelDeployment, a URL followed by # and the model, or a file. `measure` measures a
+    ModelDeployment or a URL. Several ModelDeployments are measured by `in_turns`, unless it returns None.
 
-    If the objectives differ, the answer of each measured one is printed to stderr before the error.
+    If the objectives differ, the capacity of each measured one is printed to stderr before the error is raised.
 
     Raises:
         MeasureError: a file isn't a result, or the objectives differ.

@@ -1,4 +1,4 @@
-"""Runs of a sweep, one after the other, and the cost of each payload format on the client.
+"""Runs of a sweep, one after another, and the cost of each payload format on the client.
 
 Out of scope: the points of a grid (`halcyon_measure.sweep.grid`).
 """
@@ -104,9 +104,9 @@ def _measurement(prepared: Measurement, point: Point, length_s: float) -> Measur
 
 
 def point_scenario(base: Scenario, point: Point, length_s: float) -> Scenario:
-    """Return the load of a point: that of the options, with the point's callers or rate.
+    """Return the load of a point: the load of the options, but with the point's number of callers or rate.
 
-    Callers keep their think time, and a rate keeps its bursts.
+    The think time of callers and the bursts of a rate stay as they are in the options.
     """
     base = replace(base, duration_s=length_s, requests=None)
     if point.rate_rps is not None:
@@ -128,7 +128,8 @@ def point_scenario(base: Scenario, point: Point, length_s: float) -> Scenario:
 def _target(target: Target, point: Point) -> Target:
     """Return the target with the point's encoding of tensors.
 
-    If the encoding belongs to the other protocol, the port is the next or previous one, as in Triton's defaults.
+    If the encoding belongs to the other protocol (HTTP or gRPC), use its port: by default, Triton's gRPC port is the
+    HTTP port plus one.
     """
     if point.shared_memory is not None:
         target = replace(target, shared_memory=point.shared_memory)
@@ -173,7 +174,7 @@ def _costs(measurement: Measurement) -> Iterator[PayloadCost]:
 
 
 def _encoding_cost(target: Target, payload: Payload) -> PayloadCost:
-    """Return the costs of the payload in the encoding of a target."""
+    """Return the costs of a payload in the encoding of a target: its size, and the CPU time to write and to read it."""
     if target.transport == "grpc":
         from halcyon_measure.protocols import grpc_client  # noqa: PLC0415  # grpcio takes half a second
 
@@ -237,7 +238,7 @@ def _arrow(payload: Payload, rows: str) -> PayloadCost:
 
 
 def _timed(action: Callable[[], Any]) -> Figure:
-    """Return the mean CPU time of an action, which is repeated for at least `_COST_S`."""
+    """Return the mean CPU time of an action in seconds. The action is repeated for at least `_COST_S` seconds."""
     count, began = 0, time.process_time()
     while (spent := time.process_time() - began) < _COST_S:
         action()

@@ -1,6 +1,6 @@
-"""A tuning run of a ModelDeployment, by points of a trial pod or by predictions from what the planner has learnt.
+"""A tuning run of a ModelDeployment, based on measured points in a trial pod or on predictions from the planner's data.
 
-Out of scope: the choice and the evaluation of points (`halcyon_tune`), and the pod (`bench.trial`).
+Out of scope: choosing and evaluating points (`halcyon_tune`), and the pod (`bench.trial`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from halcyon_tune.space import Space, space
 Json = Mapping[str, Any]
 
 _EXTRA_S = 300.0
-"""Time in seconds for which the pod exists in addition to the budget. It is for the first load of the model, and for
+"""Time in seconds for which the pod exists in addition to the budget, for the first load of the model and for
 unfinished points."""
 
 
@@ -87,7 +87,7 @@ class TuneRequest:
         """Return the criterion of the search.
 
         Raises:
-            InputError: latency is minimised, and no rate is given, or energy, and the model has no GPU.
+            InputError: latency is to be minimised without a given rate, or energy for a model without a GPU.
         """
         rate_each_rps = None
         if self.minimise == "energy" and not spec.runtime.gpus:
@@ -107,17 +107,19 @@ class TuneRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredTune:
-    """A tuning run by measured points."""
+    """Result of a tuning run with measured points."""
 
     result: TuneResult
     search: Search
     server: TrialServer
 
     def capacity(self, *, revision: str = "") -> MeasuredCapacity:
-        """Return what was measured about one replica of the current settings, or of the best ones with their revision.
+        """Return the measured capacity of one replica.
+
+        It is that of the current settings; if `revision` is given, that of the best settings, which this revision has.
 
         Raises:
-            InputError, TuneError: it can't be used; the message has the reason.
+            InputError, TuneError: the measurement can't be used; the message gives the reason.
         """
         best = self.result.best if revision else None
         return teach.of_server(
@@ -139,7 +141,7 @@ def measured(
     inputs: InputOptions,
     place: PlaceOptions,
 ) -> MeasuredTune:
-    """Tune by points in a trial pod, whose client runs the command `bench`.
+    """Tune by measuring points in a trial pod, whose client runs the command `bench`.
 
     Raises:
         InputError: the model can't be tuned, or the cluster would reject the pod.
@@ -177,7 +179,7 @@ def measured(
 def permitted(configurations: Space, rejection: Callable[[Json], str]) -> Space:
     """Return the search space without the values that the site rejects, for example by an admission policy.
 
-    `rejection` returns why a patch of the model would be rejected; empty if it wouldn't.
+    `rejection` returns the reason why a patch of the model would be rejected; empty if it would be accepted.
     """
     rejected = []
     for trial in rejections.tried_values(configurations):
@@ -188,7 +190,7 @@ def permitted(configurations: Space, rejection: Callable[[Json], str]) -> Space:
 
 
 def _with_limit(result: TuneResult, spec: Spec) -> TuneResult:
-    """Return a result with a note if the model may not have as many replicas as its rate needs."""
+    """Return the result, with a note if maxReplicas is below the number of replicas that the rate needs."""
     max_replicas = spec.scaling.max_replicas if spec.scaling is not None else None
     if max_replicas is None or result.replicas is None or result.replicas <= max_replicas:
         return result
@@ -197,10 +199,10 @@ def _with_limit(result: TuneResult, spec: Spec) -> TuneResult:
 
 
 def from_traffic(model: Json, request: TuneRequest) -> TuneResult:
-    """Tune by predictions from what the planner has learnt, without a trial pod.
+    """Tune with predictions from the planner's data about the model's traffic, without a trial pod.
 
     Raises:
-        InputError, TuneError: nothing is known, or the objective can't be kept.
+        InputError, TuneError: the planner has no data, or the objective can't be met.
     """
     if request.minimise != "cost":
         raise InputError(f"--from-traffic predicts rates alone; leave out --minimise {request.minimise}")
@@ -224,11 +226,11 @@ def from_traffic(model: Json, request: TuneRequest) -> TuneResult:
 def run(search: Search, measuring: Measuring, show: Callable[[str], None]) -> tuple[Search, End]:
     """Measure the points that a search requests, until its end. Ctrl-C ends it with the best result so far.
 
-    If no point can be measured any more, for example without the pod, the search ends in the same way.
+    The search ends in the same way if no further points can be measured, for example because the pod was deleted.
 
     Raises:
-        ClusterError, PlaceError, TuneError: no point can be measured any more, and there is no best configuration yet.
-        TuneError: the objective can't be kept.
+        ClusterError, PlaceError, TuneError: no further points can be measured, and there is no best configuration yet.
+        TuneError: the objective can't be met.
     """
     step = 0
     try:

@@ -1,1 +1,1 @@
-"""The user commands, one per module, and the click group that loads them."""
+"""User commands, one per module, and the click group that loads them."""

@@ -1,4 +1,4 @@
-"""The user commands as one click group: the list of commands, lazy loading, and exit statuses.
+"""Click group of the user commands: the list of commands, lazy loading, and exit statuses.
 
 A command's module is imported only if the command is run or its help is shown, because some modules import packages
 that take a second to load. Out of scope: the processes of an installation (`halcyon.main`), which import none of these
@@ -63,8 +63,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "completion": ("halcyon_cli.commands.completion", "Generate a completion script for bash, zsh or fish"),
     },
 }  # fmt: skip
-"""Commands by name, as (module or module:function, help text). They are in groups, and in the order of the help
-page."""
+"""Commands by name, as (module or module:function, help text), by group. The order is that of the help page."""
 _ENTRIES = {name: entry for group in COMMANDS.values() for name, entry in group.items()}
 _SETTINGS: Any = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
 _HELP = """\
@@ -75,7 +74,7 @@ _EXTRAS = {
     "models": {"onnx", "onnxruntime"},
     "simulate": {"halcyon_simulator", "matplotlib", "numba"},
 }
-"""Modules that the extras of halcyon-cli install."""
+"""Modules that are installed by the extras of the package halcyon-cli, by the name of the extra."""
 NEGATIVE_RESULTS: Mapping[str, str] = {
     "batch": "the batch has failed",
     "bench": "the run isn't valid",
@@ -108,7 +107,7 @@ _EPILOG = (
 
 
 class _Commands(click.Group):
-    """Group of commands whose modules are imported on first use."""
+    """Click group that imports the module of a command on first use."""
 
     @override
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -1,4 +1,4 @@
-"""`halcyon bench NAME`, or `--url URL --model NAME`: puts a load on a server, and shows its answers and their latency.
+"""`halcyon bench NAME`, or `--url URL --model NAME`: puts a load on a server, and shows its throughput and latency.
 
 Out of scope: the options, each group in a module of `bench.options`, the measurement from the user's machine
 (`bench.from_here`), and the measurement in the cluster (`bench.place`).
@@ -240,7 +240,7 @@ def _measure_url(
 
 
 def _status(document: BenchDocument, answer: AnswerOptions) -> int:
-    """Return the exit status: 1 if the run isn't valid or wasn't compared, or a condition of --fail-if isn't passed."""
+    """Return the exit status: 1 if the run is invalid or not compared, or if a condition of --fail-if is violated."""
     from halcyon_measure.compare import bound  # noqa: PLC0415
 
     if document.comparison is None:
@@ -272,6 +272,7 @@ def _measure_model(
             request.answer,
             lambda name: in_cluster.run(cluster, replace(request, name=name), command, show)[0],
         )
+        request = several_results.repeating(request, stored[1])
     if document is None:
         document, requests = in_cluster.run(cluster, request, command, show)
     show("")
@@ -314,8 +315,8 @@ def _measure_several(
 ) -> int:
     """Search for the capacity of several models and servers, and show the results as a leaderboard.
 
-    Results from files are part of the leaderboard. If two ModelDeployments are given with a load, the second one is
-    compared with the first instead.
+    Results from files are included. If two ModelDeployments and a load are given, the second one is compared with the
+    first instead.
     """
     if load.has_load and len(names) == 2 and all(map(several_results.is_model, names)) and not answer.against:
         request = BenchRequest(

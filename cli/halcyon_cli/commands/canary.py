@@ -83,9 +83,9 @@ def _annotate(action: str, name: str, target: Target, output: Output) -> int:
 
 
 def superseded_canary(resource: Mapping[str, Any]) -> str | None:
-    """Return the canary revision that a newer spec has replaced during its rollout, else None.
+    """Return the canary revision that a newer spec has replaced during its rollout; None if there is none.
 
-    If the replaced revision wasn't a canary, the annotation has no effect on it.
+    The annotation has no effect on a replaced revision that wasn't a canary.
     """
     rollout = (resource.get("status") or {}).get("rollout") or {}
     history: Sequence[Mapping[str, Any]] = rollout.get("history") or ()
@@ -116,7 +116,7 @@ def _canary(resource: Mapping[str, Any], name: str) -> tuple[str, str]:
 
 
 def _step(resource: Mapping[str, Any], name: str) -> int:
-    """Return the number of the step that the current canary is in.
+    """Return the number of the current canary's step.
 
     Raises:
         ClusterError: the status has no step, so an annotation for it would have no effect.

@@ -33,7 +33,7 @@ def main(shell: str) -> int:
 
 
 def kubectl(argv: list[str] | None = None) -> int:
-    """Print completions for kubectl: one per line, then a directive. kubectl runs this for `kubectl halcyon ...`."""
+    """Print completions for kubectl, one per line, and a directive. kubectl calls this for `kubectl halcyon ...`."""
     *before, incomplete = (sys.argv[1:] if argv is None else argv) or [""]
     items: list[CompletionItem] = _completion(ShellComplete).get_completions(before, incomplete)
     plain = [item for item in items if item.type == "plain"]

@@ -1,6 +1,7 @@
-"""`halcyon diagnose NAME`: likely causes of a model's problems, and a redacted bundle with the evidence.
+"""`halcyon diagnose NAME`: shows likely causes of a model's problems, and writes a redacted bundle with the evidence.
 
-Read-only. Out of scope: the rules (`diagnose.registry`) and the redaction (`diagnose.redaction`).
+It changes nothing in the cluster. Out of scope: the rules (`diagnose.registry`) and the redaction
+(`diagnose.redaction`).
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ from halcyon_cli.output.report_text import render
 
 LOG_LINES = 500
 _MAX_LOGS = 20
-"""Maximum number of pods whose logs are read. Pods that fail come first."""
+"""Maximum number of pods whose logs are read. Failing pods come first."""
 _MAX_RUNNER_LOGS = 5
-"""Maximum number of runner pods whose logs are read. The newest come first."""
+"""Maximum number of batch runner pods whose logs are read. The newest come first."""
 _OPERATOR_SELECTOR = "app.kubernetes.io/name=halcyon"
 _BUNDLE_KINDS = (kinds.SERVICE, kinds.PDB, kinds.CONFIG_MAP, kinds.ROLE, kinds.ROLE_BINDING, kinds.NETWORK_POLICY)
 """Kinds of objects in the bundle, in addition to the kinds that `halcyon get NAME` shows."""
@@ -69,14 +70,14 @@ exit status:
 
 @dataclass
 class _Evidence:
-    """Contents of the bundle, before their redaction."""
+    """Contents of the bundle before redaction."""
 
     facts: Facts
     objects: dict[Kind, list[Mapping[str, Any]]] = field(default_factory=dict)
     logs: dict[str, str] = field(default_factory=dict)
-    """Log text by its path in the bundle, POD/CONTAINER."""
+    """Text of each log, by its path in the bundle, POD/CONTAINER."""
     unread: list[str] = field(default_factory=list)
-    """Objects and logs that could not be read, each as a sentence with the reason."""
+    """Sentences about objects and logs that could not be read, each with the reason."""
     batch_events: Sequence[Mapping[str, Any]] = ()
     """Events about batches of the model, and about their Jobs and pods."""
 
@@ -178,7 +179,7 @@ def _collect_facts(cluster: Cluster, name: str, now: datetime) -> _Evidence:
 
 
 def _collect_bundle(cluster: Cluster, name: str, evidence: _Evidence, lines: int) -> None:
-    """Add to the evidence what only the bundle needs: objects of further kinds, and logs."""
+    """Add the parts of the evidence that only the bundle needs: objects of further kinds, and logs."""
     selector = f"{names.OWNER_LABEL}={name}"
     for kind in _BUNDLE_KINDS:
         evidence.objects[kind] = (
@@ -216,7 +217,7 @@ def _collect_batches(cluster: Cluster, evidence: _Evidence) -> list[Mapping[str,
 
 
 def _add_logs(cluster: Cluster, pod: Mapping[str, Any], lines: int, logs: dict[str, str]) -> None:
-    """Add the last lines of a pod's logs by path, including logs of previous runs of its containers.
+    """Add the last lines of a pod's logs to the evidence, including those of previous runs of its containers.
 
     Raises:
         ClusterError: a log can't be read. The logs before it have been added.
@@ -251,9 +252,10 @@ def _is_about(event: Mapping[str, Any], name: str) -> bool:
 
 
 def is_of_another(event: Mapping[str, Any], others: Sequence[str], own: Collection[str]) -> bool:
-    """Return True if the event is about another model whose name starts with this model's name, or about its objects.
+    """Return True if an event is about another model whose name starts with this model's name, or about its objects.
 
-    `own` has the names of this model's pods and Deployments, one of which may have the name of another model.
+    `own` contains the names of this model's pods and Deployments, which could otherwise be mistaken for another
+    model's.
     """
     return _subject(event) not in own and any(_is_about(event, other) for other in others)
 
@@ -271,7 +273,7 @@ def _name(obj: Mapping[str, Any]) -> str:
 
 
 def _contents(cluster: Cluster, evidence: _Evidence, likely: Sequence[Cause], now: datetime) -> dict[str, str]:
-    """Return the redacted texts of the bundle, by their path."""
+    """Return the redacted texts of the bundle, by path."""
     inventory = evidence.facts.inventory
     model = inventory.model
     name = str(model["metadata"]["name"])
@@ -296,7 +298,7 @@ def _contents(cluster: Cluster, evidence: _Evidence, likely: Sequence[Cause], no
 
 
 def _without_model(name: str, obj: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the object. If it is a ConfigMap with a copy of the model, only config.pbtxt keeps its content."""
+    """Return the object. A ConfigMap with the files of the model keeps only the content of config.pbtxt."""
     if obj.get("kind") != "ConfigMap" or not str(obj["metadata"]["name"]).startswith(f"{name}-model-"):
         return obj
     sections = {part: fields.mapping(obj.get(part)) for part in ("data", "binaryData")}

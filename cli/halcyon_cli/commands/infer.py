@@ -33,7 +33,7 @@ from halcyon_cli.kube.client import Cluster, Target
 WAIT_S = 60.0
 _MAX_BYTES = 256 * 2**20
 _VALUES = 8
-"""Number of values of each output tensor that are shown."""
+"""Maximum number of values of each output tensor that are shown."""
 _EPILOG = """\
 \b
 examples:
@@ -132,7 +132,7 @@ def main(  # noqa: PLR0917  # click passes them by keyword
 def _file(argument: str) -> tuple[str | None, str, bytes]:
     """Parse [INPUT=]FILE into (input, path, content).
 
-    If a file with the whole text as its name exists, all of it is the path.
+    If a file exists whose name is the whole text, including `INPUT=`, the text is the path.
     """
     name, sign, path = argument.partition("=")
     if not sign or Path(argument).exists():
@@ -148,7 +148,7 @@ def _file(argument: str) -> tuple[str | None, str, bytes]:
 
 
 def _served(model: Mapping[str, Any], name: str) -> str:
-    """Return the model name that requests must use."""
+    """Return the name of the model in requests."""
     spec, status = (fields.mapping(fields.mapping(model.get(part)).get("model")) for part in ("spec", "status"))
     return fields.text(status.get("name")) or fields.text(spec.get("name")) or name
 

@@ -95,7 +95,7 @@ def _prefixed(lines: Sequence[str], pod: str) -> Iterator[str]:
 def _follow(cluster: Cluster, pods: Sequence[str], container: str, query: Mapping[str, str], *, prefixed: bool) -> int:
     """Print new lines of the logs of at most `MAX_FOLLOWED` pods, until every container has stopped.
 
-    They also end if the output is a pipe that its reader has closed.
+    Also stop if the output is a pipe that its reader has closed.
     """
     if len(pods) > MAX_FOLLOWED:
         command, count = cluster.target.command, len(pods)

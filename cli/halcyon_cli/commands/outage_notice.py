@@ -1,4 +1,4 @@
-"""Notice about requests that fail for long while a command waits, such as `halcyon status -w`."""
+"""Notice about a long outage of the API server while a command waits, such as `halcyon status -w`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from halcyon_cli.arguments.options import warn
 from halcyon_cli.errors import ClusterError
 
 MAX_SILENT_S = 30.0
-"""Duration of an outage in seconds above which it is reported. A restart of the API server usually takes less."""
+"""Duration in seconds above which an outage is reported. A restart of the API server usually takes less."""
 
 
 @dataclass
 class OutageNotice:
     """Warning on stderr, once for each outage of the cluster that lasts longer than `MAX_SILENT_S`.
 
-    Without it, a command whose token has expired would wait for ever without a word.
+    Without it, a command whose token has expired would wait forever without any message.
     """
 
     command: str
@@ -28,7 +28,7 @@ class OutageNotice:
     _is_reported: bool = False
 
     def request_failed(self, error: ClusterError) -> None:
-        """Record a failed request, and print its error if the outage has become long."""
+        """Record a failed request, and print its error if the outage has lasted longer than `MAX_SILENT_S`."""
         now = self.clock()
         self._since = now if self._since is None else self._since
         if not self._is_reported and now - self._since >= MAX_SILENT_S:

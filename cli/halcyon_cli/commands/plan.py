@@ -1,8 +1,8 @@
 """`halcyon plan -f FILE`: previews a ModelDeployment's objects, or replays recorded observations.
 
-The command runs the operator's own code and changes nothing. A replay makes one decision per reading, with the planner
-memory left by the earlier readings. A long replay can be split: one run saves the memory and the next one loads it. Out
-of scope: objects and differences (`plan.preview`), the file format of observations (`plan.observations_file`), the
+The command runs the operator's own code and changes nothing. A replay makes one decision per reading, and the planner's
+memory carries over to the next reading. A long replay can be split: one run saves the memory and the next one loads it.
+Out of scope: objects and differences (`plan.preview`), the file format of observations (`plan.observations_file`), the
 decision itself (`scaling.planner`).
 """
 
@@ -348,7 +348,7 @@ def _table(timed: _TimedDecision) -> str:
 
 
 def _similarity_key(timed: _TimedDecision) -> tuple[object, ...]:
-    """Return the fields that repeated decisions have in common. In the output, a repeated decision is only counted."""
+    """Return the fields that are equal in repeated decisions. In the output, repeated decisions are only counted."""
     decision = timed.plan
     return (
         decision.count,
@@ -369,7 +369,7 @@ def _bounds(window: OpenWindow) -> str:
 
 
 def _next_evaluation(timed: _TimedDecision) -> str:
-    """Return the time of the operator's next decision if no report arrives before this time."""
+    """Return the time of the operator's next decision if no report arrives earlier."""
     wait_s = timed.plan.next_decision_at - timed.now
     return f"next evaluation in {wait_s:.3g} s" if math.isfinite(wait_s) else "next evaluation on the next report"
 

@@ -115,7 +115,7 @@ def main(  # noqa: PLR0917  # click passes them by keyword
 
 @dataclass(frozen=True)
 class OutdatedModel:
-    """Model whose pods run an older pod template than the operator renders."""
+    """Model whose pods have an older pod template than the one that the operator renders."""
 
     namespace: str
     name: str
@@ -207,7 +207,7 @@ def _refresh_in_sequence(cluster: Cluster, outdated: list[OutdatedModel], within
 
 
 def _state(cluster: Cluster, outdated_model: OutdatedModel, outage: OutageNotice) -> State:
-    """Return the state of a refresh. After a failed request, it is waiting, so the request is repeated.
+    """Return the state of a refresh. It is waiting if the request fails, so that the caller polls again.
 
     Raises:
         NoSuchModelError: the model was deleted.
@@ -229,7 +229,7 @@ def wait(
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> State:
-    """Poll until the state of a rollout is no longer waiting, or until the time limit, and return the last state."""
+    """Poll the state of a rollout until it isn't waiting or the time limit is reached; return the last state."""
     deadline = clock() + within_s
     while (current := state()) == "waiting" and clock() < deadline:
         pause(POLL_INTERVAL_S)

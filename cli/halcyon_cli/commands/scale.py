@@ -1,7 +1,7 @@
 """`halcyon scale`, `pause` and `resume`: manual control of a model's replicas, with a reason.
 
-The commands write spec.replicas, spec.scaling.mode, and the annotation that holds the reason. A pause takes effect once
-the operator has seen it and has stopped the HPA. Until then, the HPA may change the replicas once more, so the commands
+The commands write spec.replicas, spec.scaling.mode, and the annotation with the reason. A pause takes effect once the
+operator has processed it and stopped the HPA. Until then, the HPA may change the replicas once more, so the commands
 wait for the operator, and then correct the replicas. Out of scope: the effect of these fields (`control`).
 """
 
@@ -209,7 +209,7 @@ def resume(  # noqa: PLR0917  # click passes them by keyword
 
 
 def _mode_before_pause(model: Mapping[str, Any]) -> str | None:
-    """Return the mode of a model before `pause --all`; None if that command hasn't paused it."""
+    """Return the mode of a model before `pause --all`; None if `pause --all` hasn't paused it."""
     before = fields.mapping(fields.mapping(model.get("metadata")).get("annotations")).get(PAUSED_FROM)
     if not before or fields.mapping(_scaling(model)).get("mode") != "Paused":
         return None
@@ -220,7 +220,7 @@ def _check_filters(name: str | None, *, all_models: bool, site: bool, all_namesp
     """Check that -A and -l are used only with --all.
 
     Raises:
-        InputError: one of them would have no effect.
+        InputError: -A or -l is used without --all.
     """
     option = "-A" if all_namespaces else "-l" if selector else ""
     if option and site:
@@ -230,7 +230,7 @@ def _check_filters(name: str | None, *, all_models: bool, site: bool, all_namesp
 
 
 def _switch(cluster: Cluster, reason: str, name: str | None, output: Output, *, all_models: bool) -> int:
-    """Set or clear the site's switch that stops scaling down. An empty reason clears it."""
+    """Set or clear the site-wide switch that stops scaling down. An empty reason clears it."""
     if name is not None or all_models:
         raise InputError("--site is for the whole site; omit the name and --all")
     operator = only_operator(cluster, kinds.DEPLOYMENT)["metadata"]
@@ -248,7 +248,7 @@ def _selected(
     """Return the models that --all selects.
 
     Raises:
-        InputError: both a name and --all were given, or neither of them.
+        InputError: both a name and --all were given, or neither.
     """
     if all_models and name is not None:
         raise InputError(f"--all is for all models, and {name} names one; omit one of them")
@@ -294,9 +294,10 @@ def _change_all(
 # no              no                                 yes          the model, not confirmed
 # no              no                                 no           wait
 def _wait_until_paused(cluster: Cluster, paused_model: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
-    """Wait until nothing scales a model that was just paused. Return the model, and why this is not certain, or "".
+    """Wait until nothing scales a model that was just paused.
 
-    The operator writes the mode to the status after it has stopped the HPA.
+    Return the model, and the reason why this is not certain; empty if it is certain. The operator writes the mode to
+    the status after it has stopped the HPA.
     """
     meta, deadline = fields.mapping(paused_model.get("metadata")), time.monotonic() + RELEASE_TIMEOUT_S
     name, generation, model = str(meta.get("name")), int(meta.get("generation") or 0), paused_model
@@ -319,7 +320,7 @@ def _wait_until_paused(cluster: Cluster, paused_model: Mapping[str, Any]) -> tup
 
 
 def _pause_status(name: str, why: str) -> int:
-    """Return the exit status of a command that has paused a model, after printing why the pause is not certain, if so."""
+    """Print the reason if a pause is not certain, and return the exit status of the command."""
     if why:
         click.echo(f"{name}: {why}", err=True)
     return 1 if why else 0
@@ -340,7 +341,7 @@ def _scaling(model: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _patch_with_reason(spec: Mapping[str, Any], reason: str | None) -> dict[str, Any]:
-    """Return a patch with these fields of the spec, which also sets or removes the annotation for the reason."""
+    """Return a patch that sets these fields of the spec, and sets or removes the annotation with the reason."""
     return {"metadata": {"annotations": {REASON: reason or None, PAUSED_FROM: None}}, "spec": dict(spec)}
 
 

@@ -26,17 +26,17 @@ from halcyon_cli.kube.inventory import READ_KINDS, Inventory, assemble, read_inv
 from halcyon_cli.kube.object_caches import ObjectCaches, Selection
 
 DEBOUNCE_S = 0.2
-"""Time in seconds within which several changes cause only one redraw."""
+"""Time in seconds during which several changes cause only one redraw."""
 AGE_REFRESH_INTERVAL_S = 10.0
-"""Maximum time between two redraws, in seconds. Because of it, the ages that are shown stay current."""
+"""Maximum time between two redraws, in seconds. It keeps the displayed ages current."""
 
 
 def follow(cluster: Cluster, name: str, output: Output, limit_s: float | None) -> int:
     """Draw the tree until the time limit, the deletion of the model or an interrupt, and return the exit status.
 
-    It also ends if the output is a pipe that its reader has closed.
+    Also stop if the output is a pipe that its reader has closed.
 
-    On a terminal the page is redrawn in place. Otherwise a new page is printed whenever its content changes.
+    On a terminal, the page is redrawn in place. Otherwise a new page is printed whenever its content changes.
 
     Raises:
         ClusterError: the model doesn't exist or can't be read.
@@ -59,7 +59,7 @@ def follow(cluster: Cluster, name: str, output: Output, limit_s: float | None) -
 def changes(
     cluster: Cluster, name: str, initial: Inventory, ends_at: float | None = None
 ) -> Iterator[tuple[Inventory | None, str]]:
-    """Yield (objects, watch warning) on every change, until the monotonic time `ends_at` in seconds (None: without end).
+    """Yield (objects, watch warning) after every change, until the monotonic time `ends_at` in seconds, if it is given.
 
     The objects are None once the model is deleted.
     """
@@ -98,14 +98,17 @@ def changes(
 
 
 class _PageWriter(contextlib.AbstractContextManager["_PageWriter"]):
-    """Base class of the outputs that show pages, either on a terminal or in a stream."""
+    """Base class for the output of pages to a terminal or a stream."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
 
     @abstractmethod
     def show(self, inventory: Inventory, warning: str) -> bool:
-        """Show a page for these objects, with the warning if it isn't empty. Return whether there may be a reader."""
+        """Show a page for these objects, with the warning if it isn't empty.
+
+        Return False if the reader has closed the pipe, otherwise True.
+        """
 
     def finish(self, text: str) -> None:
         """Print the last line of the output."""

@@ -1,4 +1,4 @@
-"""Rules of `diagnose` about the batches of a model. Pure."""
+"""Rules of `halcyon diagnose` for the batches of a model. Pure."""
 
 from __future__ import annotations
 

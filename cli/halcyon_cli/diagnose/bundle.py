@@ -15,7 +15,7 @@ from halcyon_cli.errors import InputError
 
 
 def write(file: Path, contents: Mapping[str, str], *, root: str, at: float) -> None:
-    """Write an archive with the folder `root`, which contains the texts of `contents` by path.
+    """Write an archive with the folder `root`, which contains the texts in `contents`, given by path.
 
     `at` is the modification time of the files, in seconds since the epoch.
 

@@ -37,7 +37,7 @@ class Cause:
     """Likely cause of a problem, with its evidence and a next step."""
 
     weight: int
-    """Likelihood and severity of the cause, for sorting: from 100 (nothing can work) to 1 (worth a check)."""
+    """Likelihood and severity of the cause, for sorting, from 100 (nothing can work) to 1 (should be checked)."""
     summary: str
     evidence: tuple[str, ...]
     next_step: str
@@ -55,7 +55,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class ConditionIndex:
-    """Lookup of a model's spec, status and conditions, and of the stages of its pods."""
+    """Index of a model's spec, status and conditions, and of the stages of its pods."""
 
     name: str
     spec: Json
@@ -65,7 +65,7 @@ class ConditionIndex:
     """Pods of the model, each with its stage."""
 
     def message_if(self, kind: str, status: str, *reasons: str) -> str | None:
-        """Return the message of the condition `kind` if its status (and a given reason) match, else None."""
+        """Return the message of the condition `kind` if its status (and its reason, if given) matches, else None."""
         condition = self.conditions.get(kind, {})
         if condition.get("status") != status or (reasons and condition.get("reason") not in reasons):
             return None
@@ -73,7 +73,7 @@ class ConditionIndex:
 
     @classmethod
     def from_inventory(cls, inventory: Inventory) -> ConditionIndex:
-        """Build the lookup from an inventory."""
+        """Build the index from an inventory."""
         meta, spec, status = (fields.mapping(inventory.model.get(part)) for part in ("metadata", "spec", "status"))
         return cls(
             name=str(meta.get("name")),
@@ -85,7 +85,7 @@ class ConditionIndex:
 
 
 def pod_evidence(pods: Sequence[tuple[Json, Stage]]) -> tuple[str, ...]:
-    """Return the evidence text for pods: names and messages of the first ones, and the number of the others."""
+    """Return the evidence text for pods: the names and messages of the first pods, and the number of other pods."""
     lines = [
         f"pod {pod_name(pod)}: {pod_stage.message or pod_stage.reason or pod_stage.state}"
         for pod, pod_stage in pods[:MAX_NAMED_PODS]
@@ -99,6 +99,6 @@ def pod_name(pod: Json) -> str:
 
 
 def age_s(pod: Json, now: datetime) -> float:
-    """Return the seconds since the creation of a pod; 0 if they are unknown."""
+    """Return the time since the creation of a pod in seconds; 0 if it is unknown."""
     created = fields.time(fields.mapping(pod.get("metadata")).get("creationTimestamp"))
     return 0.0 if created is None else (now - created).total_seconds()

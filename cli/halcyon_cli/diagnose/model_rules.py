@@ -92,7 +92,7 @@ def pods_rejected(facts: Facts, _: ConditionIndex) -> Iterator[Cause]:
 
 
 def balancer_not_ready(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
-    """Detect that no balancer is ready."""
+    """Detect a model without a ready balancer."""
     if (message := index.message_if("BalancerReady", "False")) is not None:
         yield Cause(
             80,
@@ -235,7 +235,7 @@ def recent_warnings(facts: Facts, _: ConditionIndex) -> Iterator[Cause]:
 
 
 def _last(event: Json, fallback: datetime) -> datetime:
-    """Return the time of an event's last occurrence. Older Kubernetes components write it to other fields."""
+    """Return the time of an event's last occurrence. The field depends on the version of the Kubernetes component."""
     series = fields.mapping(event.get("series")).get("lastObservedTime")
     timestamp = series or event.get("deprecatedLastTimestamp") or event.get("eventTime")
     return fields.time(timestamp) or fallback

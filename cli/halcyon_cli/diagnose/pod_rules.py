@@ -28,7 +28,7 @@ _SCHEDULER_MESSAGES = (
     (re.compile(r"untolerated taint", re.IGNORECASE), "the nodes have taints that the pods don't tolerate", "add spec.runtime.placement.tolerations, or remove the taints"),
 )  # fmt: skip
 """Reasons in the scheduler's messages, as (text in the message, meaning, advice), in order of priority. A message lists
-the reasons of all nodes, so several entries may match. The first of these is reported."""
+the reasons of all nodes, so several entries may match. Only the first match is reported."""
 
 
 def image_not_pulled(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
@@ -114,7 +114,7 @@ def unschedulable(facts: Facts, index: ConditionIndex) -> Iterator[Cause]:
 
 
 def pods_not_ready(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
-    """Detect pods that were ready and are no longer ready."""
+    """Detect pods that were ready before but are not ready now."""
     pods = [(pod, pod_stage) for pod, pod_stage in index.stages if pod_stage.state == "unready"]
     if pods:
         yield Cause(
@@ -126,7 +126,7 @@ def pods_not_ready(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
 
 
 def slow_start(facts: Facts, index: ConditionIndex) -> Iterator[Cause]:
-    """Detect pods that take long to start."""
+    """Detect pods that take a long time to start."""
     for state, summary, next_step in (
         ("pulling", "images or volumes take long", "run kubectl describe pod: its events show whether an image is pulled or a volume mounted; use a smaller image, or one that is on the nodes already"),
         ("fetching", "the model takes long to fetch", "read the log of the init container fetch; use a volume nearer to the nodes"),
@@ -145,7 +145,7 @@ def slow_start(facts: Facts, index: ConditionIndex) -> Iterator[Cause]:
 
 
 def evicted(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
-    """Detect evicted pods. The node ran short of a resource, or the pod exceeded a limit."""
+    """Detect evicted pods: a node ran short of a resource, or a pod exceeded a limit."""
     pods = [(pod, pod_stage) for pod, pod_stage in index.stages if pod_stage.reason == "Evicted"]
     if pods:
         caches = any('volume "home"' in pod_stage.message for _, pod_stage in pods)

@@ -1,9 +1,9 @@
-"""Redaction of objects and logs: removes secret values, credentials, and long fields of no use. Pure.
+"""Redaction of objects and logs: removes secret values, credentials, and long fields that don't help a diagnosis. Pure.
 
 Names of Secrets, keys and variables stay, because readers need them. A value is removed if its name or its own format
 marks it as secret. No rule recognizes every secret, so a bundle must be reviewed before it is shared.
 
-A model can write anything into its log, so the run time must be linear in the length of a text. Every unbounded
+A model can write any text to its log, so the run time must be linear in the length of a text. Every unbounded
 repetition starts at a word boundary and never backtracks (`*+`), or ends before a character with which the next match
 starts. Possessive repetition is used only for single characters, because Python before 3.11.5 has a bug with possessive
 groups.
@@ -18,7 +18,7 @@ from typing import Any
 
 REMOVED = "(removed)"
 _CONTENT = r"s?[-_.]?(?:json|ya?ml|base64|b64|data|pem|raw)\Z"
-"""Pattern of the end of a name that says how the value is encoded, as in `API_KEYS_JSON`."""
+"""Pattern of the end of a name that describes the encoding of the value, as in `API_KEYS_JSON`."""
 _SENSITIVE = (
     r"(?:(?:pass(?:word|wd|phrase)?|pwd|secret|credential|auth(?:orization)?|x-(?:amz|goog)-signature"
     r"|(?:private|api|access|client|licen[cs]e|encryption|signing|account|shared)[-_]?key)(?:(?=s_)|(?=END))|token(?=END))"
@@ -45,14 +45,14 @@ _KEYS = (
 # Matches `SLACK_WEBHOOK`, but not `cert-manager-webhook`, a server name in many messages.
 _WEBHOOKS = r"(?<=[a-z0-9]_)webhook(?=[_\d]|s?\Z)|webhook[-_]?ur[li]"
 _SECRET = re.compile(f"{_SENSITIVE}|{_KEYS}|{_WEBHOOKS}", re.IGNORECASE)
-"""Pattern of names whose values are secret. It doesn't match `tokenizer` or `author`."""
+"""Pattern of names whose values are secret. It doesn't match words such as `tokenizer` or `author`."""
 _FOLDERS = {"PWD", "OLDPWD"}
-"""Shell variables whose names look like passwords, but whose values are folders."""
+"""Shell variables whose values are folders, although their names look like those of passwords."""
 _NAME_FIELDS = {"secretName", "secretKeyRef", "secretRef", "imagePullSecrets", "automountServiceAccountToken", "secret", "tokenExpirationSeconds", "serviceAccountToken", "projected"}  # fmt: skip
-"""Fields of Kubernetes objects that match the pattern, although their values are names and not secrets."""
+"""Fields of Kubernetes objects that match the pattern, although their values are names of objects and not secrets."""
 _NAMES_IN_TEXT = {"imagePullSecrets", "serviceAccountToken"}
 _NUMBER = re.compile(r"\d{1,7}(?:\.\d{1,7})?|true|false|null", re.IGNORECASE)
-"""Pattern of values that aren't secret, although their names look so: numbers of tokens (`max_tokens`), token ids and
+"""Pattern of values that aren't secret even if their names look secret: numbers of tokens (`max_tokens`), token IDs and
 switches."""
 _NEVER_COUNTED = re.compile(r"pass|pwd|secret|key|credential", re.IGNORECASE)
 """Pattern of names whose values are secret even if they are numbers."""
@@ -76,7 +76,8 @@ _TOKENS = (
 )
 """Patterns of credentials with a known prefix."""
 _USER_OPTION = r"(?<![\w-])((?:-[uU]|--(?:proxy-)?user)[ =]{1,4}"
-"""Pattern of curl's option for a user and a password. A short number after the colon is a port or a group."""
+"""Pattern of curl's option for user and password. A short number after the colon is not a password but a port or a
+group."""
 _USER_OPTIONS = {"-u", "-U", "--user", "--proxy-user"}
 _IN_TEXT = (
     (
@@ -123,7 +124,7 @@ _IN_TEXT = (
 )
 _PART = re.compile(r"(?<![\w-])[\w-]{11,}+(?=\.[\w-]{8,}+\.)")
 _TWO_PARTS = re.compile(r"\.[\w-]++\.[\w-]*+")
-"""Pattern of the second and third part of a JSON web token. The first part starts with `eyJ`."""
+"""Pattern of the second and third part of a JSON web token (JWT). The first part starts with `eyJ`."""
 _PARAMETER = re.compile(
     r"""(?i)(key\s*+:\s*+"([^"]*+)"\s*+,?\s*+value\s*+:?\s*+\{\s*+string_value\s*+:\s*+)"([^"]*+)\""""
 )
@@ -132,12 +133,12 @@ _ELEMENT = re.compile(r"<([\w:.-]++)(?:\s[^<>]{0,200})?>(?:<!\[CDATA\[)?+([^<]++
 """Pattern of an XML element with text."""
 _NAME = re.compile(r"""(?<![\w./-])([\w./-]++)\\*+["']?+\]?+\s*+[:=]\s*+""")
 _OPTION = re.compile(r"""(?<![\w-])--?+([A-Za-z][\w-]*+)(?: {1,4}+|\\*+["'], {0,4}+(?=\\*+["']))(?=[^\s-])""")
-"""Pattern of an option of a command line whose value is the next word, or the next string of a list."""
+"""Pattern of a command line option whose value is the next word, or the next string of a list."""
 _WORD = re.compile(r"""[^\s"']++""")
 _QUOTE = re.compile(r"""[bBrRuU]{0,2}(\\*+["'])""")
-"""Pattern of the quote before a value, which has a prefix in Python's notation of bytes."""
+"""Pattern of the quote before a value, including the prefix of Python's bytes literals."""
 _BLOCK = re.compile(r"[|>][-+\d]{0,2}[ \t]*+\r?(\n|(?:\\r)?\\n)")
-"""Pattern of the start of a block in YAML, whose lines are the value. In JSON, the end of a line is escaped."""
+"""Pattern of the start of a YAML block scalar, whose lines are the value. In JSON, its line end is escaped."""
 _LINE = re.compile(r"( *+)[^\n]*+")
 _ESCAPED_LINE = re.compile(r'( *+)(?:[^"\\\n]|\\[^n])*')
 _LIST = re.compile(r"\[[\s\[]*+")
@@ -147,7 +148,7 @@ _VALUE = re.compile(r"""[^\s"',;&}]++""")
 _ITEM = re.compile(r"""[^\s"',;&{}\[\]]++""")
 """Pattern of an item without quotes in a list."""
 _MAX_QUOTED = 1000
-"""Maximum length of a value in quotes. A quote without an end within this length is part of the text."""
+"""Maximum length of a quoted value. A quote that isn't closed within this length counts as part of the text."""
 
 
 def text(value: str) -> str:
@@ -159,7 +160,7 @@ def text(value: str) -> str:
 
 
 def _without_web_tokens(value: str) -> str:
-    """Remove JSON web tokens, but keep text directly in front of them."""
+    """Remove JSON web tokens, but keep the text directly before them."""
     parts: list[str] = []
     done = at = 0
     while part := _PART.search(value, at):
@@ -199,7 +200,7 @@ def _is_option_value(name: str, value: str) -> bool:
 
 
 def _without_named_secrets(value: str) -> str:
-    """Remove the values that follow the name of a secret, in any common notation."""
+    """Remove the values after the names of secrets, in any common notation."""
     parts: list[str] = []
     done = at = 0
     # Search for one name at a time, because the value of a harmless name may itself contain names.
@@ -224,9 +225,9 @@ def _without_named_secrets(value: str) -> str:
 
 
 def _value(value: str, at: int, plain: re.Pattern[str]) -> tuple[int, int, int] | None:
-    """Return the begin and end of the value at `at`, and the position after its quote; None if there is no value.
+    """Return the start and the end of the value at `at`, and the position after its quote; None if there is no value.
 
-    A value without quotes matches `plain`.
+    `plain` is the pattern of a value without quotes.
     """
     if quote := _QUOTE.match(value, at):
         at = quote.end()
@@ -243,7 +244,7 @@ def _value(value: str, at: int, plain: re.Pattern[str]) -> tuple[int, int, int] 
 
 
 def _items(value: str, at: int) -> tuple[list[tuple[int, int]], int]:
-    """Return the begin and end of each item of the list whose first item is at `at`, and the position after the last."""
+    """Return the start and end of each item of the list whose first item is at `at`, and the end of the list."""
     spans: list[tuple[int, int]] = []
     while before := _BEFORE_ITEM.match(value, at):
         span = _value(value, before.end(), _ITEM)
@@ -255,7 +256,7 @@ def _items(value: str, at: int) -> tuple[list[tuple[int, int]], int]:
 
 
 def _block(value: str, name: int, block: re.Match[str]) -> tuple[int, int]:
-    """Return the begin and end of a block in YAML. Its lines are indented more than the name, which is at `name`."""
+    """Return the start and end of a YAML block scalar. Its lines are indented more than its name, at `name`."""
     line_break = block[1][-2:]
     pattern = _LINE if line_break == "\n" else _ESCAPED_LINE
     start = value.rfind(line_break, 0, name)
@@ -295,7 +296,7 @@ def _is_secret(name: str, value: str) -> bool:
 
 
 def resource(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the object without secret values. For a Secret, only the names of its keys stay."""
+    """Return the object without secret values. A Secret keeps only the names of its keys."""
     plain: dict[str, Any] = _redact(value)
     if plain.get("kind") == "Secret":
         for part in ("data", "stringData"):
@@ -319,7 +320,7 @@ def _redact(value: Any) -> Any:
 
 
 def _argument(before: str, value: str) -> str:
-    """Return a string of a list without secrets. It may be the value of the option before it."""
+    """Return a string in a list without secrets. The string may be the value of the option before it."""
     if before in _USER_OPTIONS:
         return text(f"{before} {value}").removeprefix(f"{before} ")
     if before.startswith("-") and "=" not in before and _is_option_value(before.lstrip("-"), value):
@@ -328,9 +329,9 @@ def _argument(before: str, value: str) -> str:
 
 
 def _redact_string(value: str) -> str:
-    """Return a string of an object without secrets.
+    """Return a string in an object without secrets.
 
-    JSON in it is parsed, because a name and its value may be far apart.
+    If the string contains JSON, it is parsed, because a name and its value may be far apart.
     """
     if value.lstrip().startswith(("{", "[")):
         try:
@@ -349,7 +350,7 @@ def _redact_field(key: str, value: Any) -> Any:
 
 
 def _named(name: str, value: Any) -> Any:
-    """Return the value with this name without secrets. The items of a list have the name of the list."""
+    """Return the value that has this name, without secrets. The items of a list have the name of the list."""
     if isinstance(value, str):
         return REMOVED if _is_secret(name, value) else _redact_string(value)
     if isinstance(value, int | float) and not isinstance(value, bool):

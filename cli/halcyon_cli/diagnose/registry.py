@@ -1,7 +1,7 @@
-"""The ordered list of the rules of `diagnose`, and the function that applies them. Pure.
+"""Ordered list of the rules of `halcyon diagnose`, and the function that applies them. Pure.
 
-Each cause has its evidence and a next step, and the reader decides whether it is the right one. Out of scope: reading
-the objects (`commands.diagnose`).
+Each cause has its evidence and a next step, so that users can judge whether it applies. Out of scope: reading the
+objects (`commands.diagnose`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ RULES: tuple[Rule, ...] = (
 
 
 def causes(facts: Facts) -> list[Cause]:
-    """Return the causes found by all rules, the likeliest first. Equally likely causes keep the order of the rules."""
+    """Return the causes that the rules detect, likeliest first. Equally likely causes keep the order of the rules."""
     index = ConditionIndex.from_inventory(facts.inventory)
     likely = [cause for rule in RULES for cause in rule(facts, index)]
     return sorted(likely, key=lambda cause: -cause.weight)

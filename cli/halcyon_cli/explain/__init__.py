@@ -1,1 +1,1 @@
-"""Report on a model's number of replicas, as data."""
+"""Report on a model's number of replicas, as data that commands format."""

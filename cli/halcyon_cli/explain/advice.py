@@ -1,4 +1,4 @@
-"""Advice in a model's status, and the patches that follow it. Pure."""
+"""Advice in a model's status, and the patches that apply it. Pure."""
 
 from __future__ import annotations
 
@@ -24,14 +24,13 @@ class ShownAdvice:
     current_value: str | None
     """Current value of the field in the spec; None if it isn't set."""
     value: str
-    """Value that is advised for the field."""
+    """Value that is recommended for the field."""
     evidence: str
     gain: str
     gain_percent: int | None
     since: datetime | None
     patch: Mapping[str, Any]
-    """Merge patch of the ModelDeployment that follows the advice. It is the argument of `kubectl patch --type merge
-    -p`."""
+    """Merge patch of the ModelDeployment that applies the advice, as an argument of `kubectl patch --type merge -p`."""
 
 
 def read(status: Mapping[str, Any]) -> tuple[ShownAdvice, ...]:
@@ -58,5 +57,5 @@ def read(status: Mapping[str, Any]) -> tuple[ShownAdvice, ...]:
 
 
 def _json_value(field: str, value: str) -> int | str:
-    """Return an advised value as the field has it in JSON."""
+    """Return a recommended value with the type that the field has in JSON."""
     return int(value) if field in _NUMBERS and value.isdigit() else value

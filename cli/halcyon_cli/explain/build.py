@@ -1,4 +1,4 @@
-"""Builder of the report on a model's replica count from a ModelDeployment read from the API server. Pure.
+"""Builder of the report on a model's number of replicas from a ModelDeployment. Pure.
 
 The report shows the operator's status and evaluates nothing itself. Another version of the operator may have written
 the status, so missing and malformed fields are skipped. Out of scope: reading the resource (`commands.explain`), the
@@ -55,16 +55,15 @@ LIMITS = {
 }
 """Meaning of each value in `status.scaling.limitedBy`."""
 _COUNT_PREFIX = re.compile(r"^\d+ replicas?(?: \([^)]*\))?: ")
-"""Pattern of the replica counts at the start of a decision's message. They are removed, because the report has them in
-fields of its own.
-"""
+"""Pattern of the numbers of replicas at the start of a decision's message. They are removed, because the report has
+them in fields of its own."""
 _LIMITED = re.compile(r"^\d+ replicas?, (although \d+ replicas? (?:is|are) desired: .*)$", re.DOTALL)
-"""Pattern of a decision's message if something other than the planner or the HPA's rules limits the decision."""
+"""Pattern of the message of a decision that is limited by something other than the planner or the HPA's rules."""
 
 
 @dataclass(frozen=True)
 class _ScalingState:
-    """Parts of a ModelDeployment that are about its replicas."""
+    """Parts of a ModelDeployment that concern its replicas."""
 
     spec: Mapping[str, Any]
     """Field spec.scaling; empty if the spec has no such field."""
@@ -88,9 +87,9 @@ class _ScalingState:
 
 
 def report(resource: Mapping[str, Any], now: datetime, capacity: Sequence[FreeCapacity] = ()) -> Report:
-    """Build the report for the time `now`, which needs a time zone.
+    """Build the report for the time `now`, which must have a time zone.
 
-    `capacity` is the capacity of the resources that unschedulable pods are waiting for.
+    `capacity` is the free capacity of the resources that unschedulable pods are waiting for.
     """
     meta, spec, status = (fields.mapping(resource.get(name)) for name in ("metadata", "spec", "status"))
     scaling_spec, scaling = fields.mapping(spec.get("scaling")), fields.mapping(status.get("scaling"))
@@ -304,7 +303,7 @@ _EXPECTED = {
     "FieldIgnored": "False",
     "TimeoutMismatch": "False",
 }
-"""Conditions that affect the replicas, with the status that is normal for each. A condition with status Unknown is
+"""Conditions that affect the replicas, with the normal status of each. A condition with the status Unknown is
 skipped."""
 _IN_HEADLINE = {"Paused", "Recommending"}
 _COUNT_ONLY = re.compile(r"\d+ of \d+ (?:server|model pod)s (?:is|are) ready")
@@ -328,7 +327,7 @@ def _notes(state: _ScalingState, headline: str) -> Iterator[Note]:
 
 
 def _outdated(meta: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[Note]:
-    """Yield a note for each reason why the status, and so the whole report, may be out of date."""
+    """Yield a note for each reason why the status, and therefore the report, may be out of date."""
     if meta.get("deletionTimestamp"):
         yield Note("Deleted", "True", "BeingDeleted", "the ModelDeployment is being deleted")
     generation, observed = meta.get("generation"), status.get("observedGeneration")

@@ -1,4 +1,4 @@
-"""Replicas in force and start of a model, from its ModelDeployment in the API server. Pure.
+"""Replicas in force, and whether a model is starting, from its ModelDeployment in the API server. Pure.
 
 The rules are those of the operator's dashboard (`halcyon.dashboard.model_row`), for objects that another version of the
 operator may have written.
@@ -23,7 +23,8 @@ def conditions(model: Json) -> dict[str, Json]:
 def replicas_in_force(model: Json) -> int:
     """Return spec.replicas, within the limits of spec.scaling. The limits of a rejected spec don't apply.
 
-    Without spec.scaling, an external HPA on the Deployment bypasses spec.replicas. The number of pods is its decision.
+    Without spec.scaling, an external HPA on the Deployment bypasses spec.replicas. In this case, return the number of
+    pods.
     """
     spec, status, by_type = fields.mapping(model.get("spec")), fields.mapping(model.get("status")), conditions(model)
     replicas, scaling = _number(spec.get("replicas"), 1), fields.mapping(spec.get("scaling"))
@@ -40,9 +41,9 @@ def replicas_in_force(model: Json) -> int:
 
 
 def is_starting(model: Json) -> bool:
-    """Return whether a model without a ready server may be starting: otherwise this is an outage.
+    """Return whether a model without a ready server may be starting; otherwise this is an outage.
 
-    It may be starting if it was never served, or if it had zero replicas before, which minReplicas 0 allows.
+    It may be starting if it was never served, or if it could have had zero replicas, which minReplicas 0 allows.
     """
     spec, status = fields.mapping(model.get("spec")), fields.mapping(model.get("status"))
     history = fields.mappings(fields.mapping(status.get("rollout")).get("history"))

@@ -54,7 +54,7 @@ class ShownSignal:
 
 @dataclass(frozen=True)
 class Part:
-    """Entry of `status.scaling.parts`. `wins` marks the part with the most replicas, which decides."""
+    """Entry of `status.scaling.parts`. `wins` marks the part that requires the most replicas, which decides."""
 
     name: str
     replicas: int
@@ -64,7 +64,7 @@ class Part:
 
 @dataclass(frozen=True)
 class ShownLimit:
-    """Limit that changed the decision made from the parts, or kept it from changing."""
+    """Limit that changed the number of replicas that the parts require, or prevented a change."""
 
     name: str
     meaning: str
@@ -104,7 +104,7 @@ class ShownChange:
 
 @dataclass(frozen=True)
 class ShownLine:
-    """Straight line that is fitted to the batch times of a replica, for one number of model instances."""
+    """Straight line that is fitted to the execution times of a replica's batches, for one number of model instances."""
 
     instances: int
     constant_milliseconds: str
@@ -125,11 +125,11 @@ class ShownCapacity:
     """Capacity of one replica, with the source of the figures."""
 
     source: str | None
-    """Source of the figures. It is None if the report only contains a measurement that is ignored."""
+    """Source of the figures; None if the report only contains a measurement that is ignored."""
     requests_per_second: str | None
     why: str
     sustained_requests_per_second: str | None = None
-    """Requests per second of one replica within the objective, or at the planned utilisation."""
+    """Requests per second that one replica answers within the objective, or at the planned utilisation."""
     lines: tuple[ShownLine, ...] = ()
     observed_at: datetime | None = None
     revision: str | None = None
@@ -159,7 +159,7 @@ class Report:
     namespace: str
     name: str
     headline: str
-    """Headline of the report: the replicas, the desired replicas if they are different, and the reason."""
+    """Headline of the report: the replicas, the desired replicas if they differ, and the reason."""
     replicas: int
     """Replicas in force (`model_state.replicas_in_force`)."""
     desired: int | None
@@ -176,7 +176,7 @@ class Report:
     parts: tuple[Part, ...]
     limited_by: tuple[ShownLimit, ...]
     capacity: ShownCapacity | None
-    """Capacity of a replica on which the decision is based; None if it has no such basis."""
+    """Capacity of a replica on which the decision is based; None if it isn't based on a capacity."""
     pods: PodCounts | None
     start: str | None
     """Progress of starting pods and the duration of the last start; None if no pod is starting."""
@@ -188,7 +188,7 @@ class Report:
     decisions: tuple[ShownChange, ...]
     """Recent changes of the desired replicas, newest first."""
     advice: tuple[ShownAdvice, ...] = ()
-    """Changes of the spec that the operator advises, the largest gain first."""
+    """Changes of the spec that the operator recommends, largest gain first."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form of the report.

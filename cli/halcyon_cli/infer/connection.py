@@ -1,4 +1,4 @@
-"""One HTTP connection to a model, by URL or through the API server to a pod, which measures each phase of a request.
+"""HTTP connection to a model, by URL or through the API server to a pod, which measures each phase of a request.
 
 Out of scope: the tensors (`tensors`) and Triton's protocol (tritonclient).
 """
@@ -20,11 +20,11 @@ from halcyon_cli.errors import ClusterError, Failure, InputError
 from halcyon_cli.kube.client import Cluster
 
 _PATH_CHARACTERS = "/%:@!$&'()*+,;=~"
-"""Characters of a URL's path that stay as they are, besides letters, digits and `-._`."""
+"""Characters in the path of a URL that are not escaped, besides letters, digits and `-._`."""
 
 
 class NoResponse(Failure):
-    """A request got no response."""
+    """The model sent no response to a request."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Phases:
     send: float
     """Time to send the request."""
     wait: float
-    """Time until the first byte of the response, spent on queue, batch, model and network."""
+    """Time until the first byte of the response, spent in the queue, the batch, the model and the network."""
     receive: float
     """Time to receive the rest of the response."""
 
@@ -87,11 +87,11 @@ class ModelConnection:
     """An open HTTP connection to a model."""
 
     def __init__(self, connection: http.client.HTTPConnection, connect_s: float, peer: str, prefix: str = "") -> None:
-        """Store an open connection. `peer` is its name in messages, and `prefix` is put before every path."""
+        """Store an open connection. `peer` is its name in messages, and `prefix` is prepended to every path."""
         self._connection, self._connect_s, self._prefix = connection, connect_s, prefix
         self.peer = peer
         self.headers: dict[str, str] = {}
-        """Headers that every request has, for example with an API key."""
+        """Headers of every request, for example with an API key."""
 
     @classmethod
     def to_url(cls, url: str, *, timeout_s: float) -> Self:

@@ -19,9 +19,9 @@ from halcyon_cli.infer.connection import HttpResponse, ModelConnection, Phases
 from halcyon_measure.inputs.tensors import Array, InputFile, binary_body, model_inputs, tensors
 
 _NAMES = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
-"""Names of the values of floats that JSON doesn't have."""
+"""Names for the float values that JSON doesn't support (NaN and infinities)."""
 _LENGTH = "inference-header-content-length"
-"""Name of the header with the length of the JSON part, which precedes Triton's binary data."""
+"""Name of the header with the length of the JSON part, which precedes the binary data in Triton's protocol."""
 
 
 class InferenceError(Failure):
@@ -108,9 +108,9 @@ def _read_metadata(connection: ModelConnection, path: str, model: str) -> tuple[
 
 
 def _optional_inputs(connection: ModelConnection, path: str) -> frozenset[str]:
-    """Return the names of the inputs that a request may leave out, from Triton's configuration of the model.
+    """Return the names of the inputs that a request may omit, from Triton's configuration of the model.
 
-    The metadata doesn't contain this. The result is empty if the server doesn't show the configuration.
+    The model's metadata doesn't contain this. The result is empty if the server doesn't show the configuration.
     """
     response = connection.request("GET", f"{path}/config")
     config = _json(response) if response.status == HTTPStatus.OK else {}
@@ -137,7 +137,7 @@ def _json(response: HttpResponse) -> Any:
 
 
 def _plain(array: Array) -> list[Any]:
-    """Return the values of a tensor as JSON has them: NaN and infinities by name, and bytes that are no text as base64."""
+    """Return the values of a tensor for JSON: NaN and infinities by name, and bytes that aren't text as base64."""
     values: list[Any] = np.asarray(array).ravel().tolist()
     return [
         _text(value)

@@ -1,4 +1,4 @@
-"""BatchInferences of a model, as other commands than `halcyon batch` show them."""
+"""BatchInferences of a model, for commands other than `halcyon batch`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Json = Mapping[str, Any]
 
 
 def of_model(cluster: Cluster, model: str) -> list[Json]:
-    """Return the BatchInferences of a model; none if the cluster has no such kind.
+    """Return the BatchInferences of a model; empty if the cluster doesn't have this kind.
 
     Raises:
         ClusterError: they can't be read.
@@ -24,7 +24,7 @@ def of_model(cluster: Cluster, model: str) -> list[Json]:
 
 
 def unended_of_model(cluster: Cluster, model: str) -> list[tuple[str, str]]:
-    """Return (reason, sentence) for each batch of a model that hasn't ended; none if the user may not read them."""
+    """Return (reason, sentence) for each batch of a model that hasn't ended; empty if the user may not read batches."""
     try:
         return unended(of_model(cluster, model))
     except ClusterError:

@@ -1,4 +1,4 @@
-"""Events about measurements of a served model, which explain a rise of its load."""
+"""Events about measurements of a served model, which can be the reason for a rise of its load."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def recent(cluster: Cluster, model: str) -> list[tuple[str, str]]:
 
 
 def summaries(events: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """Return (reason, text) for each Event about a measurement, the newest first. Pure."""
+    """Return (reason, text) for each Event about a measurement, newest first. Pure."""
     bench_events = [event for event in events if event.get("reason") in {BEGAN, ENDED}]
     # Of two Events of the same second, the one about the end is newer.
     bench_events.sort(key=lambda event: (str(event.get("lastTimestamp")), event.get("reason") == ENDED), reverse=True)

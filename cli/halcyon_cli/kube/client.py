@@ -1,7 +1,7 @@
-"""Synchronous cluster client for user commands. It reads, lists and changes objects, and its errors name the next step.
+"""Synchronous cluster client for user commands, which reads, lists and changes objects. Its errors suggest a next step.
 
 Objects are plain dicts, so unknown fields are kept. Out of scope: credentials and connections (`kubeconfig`,
-`transport`), following all objects of a kind (`object_caches`).
+`transport`), watching all objects of a kind (`object_caches`).
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ Object = Mapping[str, Any]
 TIMEOUT_S = 10.0
 _CHUNK = 500
 _SILENCE_S = 100.0
-"""Time without received data after which a watch counts as lost, in seconds."""
+"""Time without received data after which a watch is considered lost, in seconds."""
 _MERGE, _PLAIN, _APPLY = "application/merge-patch+json", "application/json", "application/apply-patch+yaml"
 
 
 @dataclass(frozen=True)
 class Target:
-    """Cluster and namespace of a command. None stands for the value in the kubeconfig."""
+    """Cluster and namespace for a command. None means the value in the kubeconfig."""
 
     command: str
     """Name of the command, such as `explain`, for the example in the error message about an unknown name."""
@@ -53,7 +53,7 @@ class Target:
 
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _SEGMENT = re.compile(r"[^\s/?#%]+")
-"""Name that is one segment of a URL's path as it is."""
+"""Pattern of a name that can be a segment of a URL path without escaping."""
 
 
 class NoSuchModelError(ClusterError):
@@ -95,7 +95,7 @@ class Cluster:
         self.namespace = _namespace(target.namespace or access.namespace)
         self.host = access.server
         self.transport: Transport = Transport(access)
-        """Connections and credentials."""
+        """Connections to the API server, and the credentials for them."""
 
     def in_namespace(self, namespace: str) -> Cluster:
         """Return a client for another namespace of the same cluster."""
@@ -120,7 +120,7 @@ class Cluster:
         """Return the ModelDeployments that match the label selector, in the namespace or in all namespaces.
 
         Raises:
-            ClusterError: as for `model`, or the CRD isn't installed.
+            ClusterError: for the same reasons as in `model`, or because the CRD isn't installed.
         """
         models = self.items(kinds.MODEL_DEPLOYMENT, selector=selector, all_namespaces=all_namespaces)
         if models is None:
@@ -131,7 +131,7 @@ class Cluster:
         """Apply a merge patch to a ModelDeployment, and return the patched object.
 
         Raises:
-            ClusterError: as for `model`, or the user may not change the ModelDeployment.
+            ClusterError: for the same reasons as in `model`, or because the user may not change the ModelDeployment.
         """
         patched = self._json("PATCH", kinds.MODEL_DEPLOYMENT.path(self.namespace, _segment(name)), body=body)
         if patched is None:
@@ -149,7 +149,7 @@ class Cluster:
         """Set keys of a ConfigMap in the client's namespace. The ConfigMap is created if it doesn't exist.
 
         Raises:
-            ClusterError: the user may not change it, or the API server is unreachable.
+            ClusterError: the user may not change the ConfigMap, or the API server is unreachable.
         """
         path = kinds.CONFIG_MAP.path(self.namespace, name)
         patched = self._json("PATCH", path, body={"data": dict(data)})
@@ -168,7 +168,7 @@ class Cluster:
     def dry_run(self, method: Literal["POST", "PUT", "PATCH"], kind: Kind, name: str, body: Object) -> Object | None:
         """Return the object as the API server would store it after this write; None if the user may not write it.
 
-        The method PATCH stands for a server-side apply, as the operator uses it.
+        The method PATCH means a server-side apply, as in the operator.
 
         Raises:
             ClusterError: the API server would reject the write.
@@ -200,7 +200,7 @@ class Cluster:
         """Return all objects of a kind, read in chunks; None if the cluster has no such kind.
 
         Raises:
-            ClusterError: as for `find`.
+            ClusterError: for the same reasons as in `find`.
         """
         listed = self.listing(kind, selector=selector, all_namespaces=all_namespaces, fields=fields)
         return None if listed is None else listed[0]
@@ -208,7 +208,7 @@ class Cluster:
     def listing(
         self, kind: Kind, *, selector: str = "", all_namespaces: bool = False, fields: str = ""
     ) -> tuple[list[Object], str] | None:
-        """Return the objects as `items` does, and the resource version of the list."""
+        """Return all objects of a kind as `items` does, and the resource version of the list."""
         query = {"limit": str(_CHUNK), "labelSelector": selector, "fieldSelector": fields}
         path = kind.path("" if all_namespaces or not kind.namespaced else self.namespace)
         items: list[Object] = []
@@ -229,7 +229,7 @@ class Cluster:
         """Return the last lines of a container's log, or None if it has no log.
 
         Raises:
-            ClusterError: as for `find`.
+            ClusterError: for the same reasons as in `find`.
         """
         query = {"container": container, "tailLines": str(lines)} | ({"previous": "true"} if previous else {})
         query |= {"sinceSeconds": f"{max(since_s, 1):.0f}"} if since_s else {}
@@ -244,7 +244,7 @@ class Cluster:
         """Yield the lines of a container's log as they are written, until the container stops.
 
         Raises:
-            ClusterError: as for `find`, or the connection was lost.
+            ClusterError: for the same reasons as in `find`, or because the connection was lost.
         """
         path = kinds.POD.path(self.namespace, pod, "log")
         # No timeout for reading: a quiet container writes nothing for hours.
@@ -255,7 +255,7 @@ class Cluster:
         """Yield the type and the object of each change after a resource version, until the API server ends the watch.
 
         Raises:
-            ClusterError: as for `find`, the resource version is too old, or the connection was lost.
+            ClusterError: as in `find`, or the resource version is too old, or the connection was lost.
         """
         query = {"watch": "1", "resourceVersion": since, "allowWatchBookmarks": "true", "labelSelector": selector, "fieldSelector": fields}  # fmt: skip
         permission = f"get, list and watch on {kind.plural} in namespace {self.namespace}"
@@ -377,10 +377,10 @@ class Cluster:
 
 
 def _namespace(name: str) -> str:
-    """Return the name of a namespace.
+    """Check the name of a namespace, and return it.
 
     Raises:
-        InputError: no namespace can have this name.
+        InputError: the name is invalid.
     """
     if not _NAMESPACE.fullmatch(name):
         raise InputError(
@@ -390,10 +390,10 @@ def _namespace(name: str) -> str:
 
 
 def _segment(name: str) -> str:
-    """Return the name of an object.
+    """Check the name of an object, and return it.
 
     Raises:
-        InputError: no object can have this name; in a URL it would name another object, or all of them.
+        InputError: the name is invalid; in a URL it would address another object, or all of them.
     """
     if not _SEGMENT.fullmatch(name) or name in {".", ".."}:
         raise InputError(f"name is {name!r}; it must be the name of an object, for example digits")

@@ -1,4 +1,4 @@
-"""Messages for users about failed requests to the API server. Each names the next step. Pure."""
+"""Messages for users about failed requests to the API server. Each suggests a next step. Pure."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from halcyon.api.types import KIND
 INSTALL_COMMAND = (
     "helm install halcyon charts/halcyon -n halcyon-system --create-namespace --values build/images-values.yaml --wait"
 )
-"""Install command of docs/guides/install.md. The chart requires the values of images, in a file that `make images push`
-writes.
-"""
+"""Install command from docs/guides/install.md. The chart requires values for the images, in a file that `make images
+push` writes."""
 MAX_NAMES = 10
 """Maximum number of existing names in the error message for an unknown name."""
 _TLS = {
@@ -28,11 +27,11 @@ _TLS = {
     "ALERT_UNKNOWN_CA": "it rejects the kubeconfig's client certificate; log in again, or choose another context",
     "ALERT_": "its TLS can't be used, because it ended the handshake; check server in the kubeconfig, for example server: https://10.0.0.1:6443",
 }
-"""Problems by words in errors of TLS. The first match counts."""
+"""Problems by words that occur in TLS errors. The first match counts."""
 _DENIED = re.compile(r"denied (?:the )?request|exceeded quota")
-"""Pattern of rejections by an admission webhook, an admission policy or a quota, which no permission changes."""
+"""Pattern of rejections by an admission webhook, an admission policy or a quota, for which permissions don't matter."""
 _CONNECTION = re.compile(r"^HTTPS?Connection(Pool)?\([^)]*\): ")
-"""Prefix of urllib3's error messages, which is removed for users."""
+"""Pattern of the prefix of urllib3's error messages, which is not shown to users."""
 
 
 def no_crd(host: str) -> str:
@@ -44,7 +43,7 @@ def no_crd(host: str) -> str:
 
 
 def no_model(name: str, existing: Iterable[str], *, namespace: str, command: str) -> str:
-    """Return the message for an unknown model, with the most similar names of existing ones."""
+    """Return the message for an unknown model, with the most similar existing names."""
     problem = f"no {KIND} {name} in namespace {namespace}"
     names = sorted(existing, key=lambda other: (-SequenceMatcher(None, name, other).ratio(), other))
     if not names:
@@ -55,7 +54,7 @@ def no_model(name: str, existing: Iterable[str], *, namespace: str, command: str
 
 
 def rejected(status: int, content: bytes, reason: str, *, host: str, namespace: str, permission: str) -> str:
-    """Return the message for a response of the API server that is an error.
+    """Return the message for an error response of the API server.
 
     Args:
         status: HTTP status of the response.

@@ -18,21 +18,28 @@ from halcyon_cli.kube.client import Cluster
 from halcyon_cli.kube.pod_stage import stage
 
 MAX_PODS = 10
-"""Maximum number of pods whose logs are read. Each one is a request."""
+"""Maximum number of pods whose logs are read. Each log is one request."""
 _MAX_LINES = 20
 
 
 class Downloads:
-    """Reader of the progress of downloads. A log is read at most once in `MIN_INTERVAL_S`, in which it gets one new line."""
+    """Reader of the progress of downloads.
+
+    It reads a log at most once per `MIN_INTERVAL_S`, because the log has no more than one new progress line in this
+    time.
+    """
 
     def __init__(self, cluster: Cluster, clock: Callable[[], float] = time.monotonic) -> None:
-        """Read from this cluster."""
+        """Create a reader for this cluster."""
         self._cluster, self._clock = cluster, clock
         self._read_at: dict[str, float] = {}
         self._progress: dict[str, DownloadProgress] = {}
 
     def progress(self, pods: Iterable[Mapping[str, Any]]) -> Mapping[str, DownloadProgress]:
-        """Return the progress of each pod that is fetching its model, by pod; without those for which it is unknown."""
+        """Return the download progress of the pods that are fetching their model, by pod.
+
+        Pods with unknown progress are omitted.
+        """
         fetching = [
             str(fields.mapping(pod.get("metadata")).get("name")) for pod in pods if stage(pod).state == "fetching"
         ]

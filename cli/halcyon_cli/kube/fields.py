@@ -20,7 +20,7 @@ def sequence(value: object) -> list[Any]:
 
 
 def mappings(value: object) -> list[Mapping[str, Any]]:
-    """Return those elements of a list that are objects."""
+    """Return the elements of a list that are objects."""
     return [item for item in sequence(value) if isinstance(item, Mapping)]
 
 

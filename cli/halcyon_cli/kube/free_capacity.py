@@ -1,7 +1,7 @@
-"""Free units of a resource on the nodes, and the workloads that hold the others.
+"""Free units of a resource on the nodes, and the workloads that hold the other units.
 
 They explain why pods are unschedulable. The operator may list neither nodes nor pods of other workloads, and its
-decisions don't depend on them. User commands therefore measure the capacity with the user's permissions. Only extended
+decisions don't depend on them. Therefore user commands measure the capacity with the user's permissions. Only extended
 resources, such as nvidia.com/gpu, are measured. They come in whole units, and a pod holds its units from the time it is
 scheduled until it ends.
 """
@@ -30,7 +30,7 @@ _SCHEDULED = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 
 @dataclass(frozen=True)
 class Holder:
-    """Workload, and the number of units that its pods hold."""
+    """Workload whose pods hold units of a resource, and the number of these units."""
 
     name: str
     """Name of the workload as namespace/name. The workload is a ModelDeployment, another controller or a single pod."""
@@ -52,7 +52,7 @@ class FreeCapacity:
     holders: tuple[Holder, ...]
     """Workloads that hold units on these nodes, the largest first."""
     offered: tuple[str, ...] = ()
-    """Extended resources that nodes have instead, if no node has this one."""
+    """Extended resources that the nodes have, if no node has this one."""
 
     def describe(self) -> str:
         """Return the free capacity as text.
@@ -82,7 +82,7 @@ def insufficient_resources(messages: Iterable[str]) -> list[str]:
 
 
 def read_free_capacity(cluster: Cluster, resources: Sequence[str]) -> tuple[FreeCapacity, ...]:
-    """Return the free capacity of each resource. Without resources, no request is sent.
+    """Return the free capacity of each resource. If none is given, send no request.
 
     Raises:
         ClusterError: the user may not list nodes, or pods in all namespaces.
@@ -143,7 +143,7 @@ def _accepts_pods(node: Json) -> bool:
 
 
 def _requested_by_pod(pod: Json, resource: str) -> int:
-    """Return the units that a pod requests, computed in the same way as by the scheduler.
+    """Return the units that a pod requests, computed as by the scheduler.
 
     This is the sum over containers and sidecars, or the request of an init container if that is larger.
     """

@@ -29,9 +29,9 @@ class Inventory:
     hpas: Sequence[Object] = ()
     revisions: Sequence[Object] = ()
     unreadable: tuple[str, ...] = ()
-    """Kinds of objects that could not be read, each as a sentence with the reason."""
+    """Sentences about the kinds of objects that could not be read, each with the reason."""
     downloads: Mapping[str, DownloadProgress] = field(default_factory=dict)
-    """Progress of the downloads, by pod; without pods for which it is unknown."""
+    """Progress of the downloads, by pod. Pods with unknown progress are omitted."""
 
     @property
     def slots(self) -> list[Object]:
@@ -40,7 +40,7 @@ class Inventory:
 
     @property
     def balancers(self) -> list[Object]:
-        """Deployments of the balancers. The list has one element, or is empty."""
+        """Deployments of the balancers: one, or none."""
         return [d for d in self.deployments if _component(d) == names.BALANCER]
 
     @property

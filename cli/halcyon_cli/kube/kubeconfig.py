@@ -1,7 +1,7 @@
 """Kubeconfig files: the cluster, the namespace and the credentials of a context. Out of scope: requests (`transport`).
 
-Several files are merged as kubectl merges them: the first file with an entry of a name, or with a current context,
-wins. Relative paths are relative to the file that contains them.
+Several files are merged as in kubectl: for each name, the first file with such an entry is used, and the first current
+context applies. Relative paths are relative to the file that contains them.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from halcyon_cli import manifest_loader
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Folder with the service account's credentials in a pod."""
 _HEADER_CHARACTERS = "!#$&'*+^`|"
-"""Characters of a header's name that stay as they are, besides letters, digits and `-._~`."""
+"""Characters in the name of a header that are not escaped, besides letters, digits and `-._~`."""
 _PLUGIN_SETTINGS = "client.authentication.k8s.io/exec"
-"""Name of the cluster's extension in a kubeconfig that holds settings for credential plugins."""
+"""Name of the extension of a cluster in a kubeconfig that contains settings for credential plugins."""
 _TYPES: Mapping[str, Mapping[type, Sequence[str]]] = {
     "contexts[].context": {str: ("cluster", "user", "namespace")},
     "clusters[].cluster": {
@@ -46,7 +46,8 @@ _TYPES: Mapping[str, Mapping[type, Sequence[str]]] = {
         list: ("args", "env"),
     },
 }
-"""Types of the fields that are read, as kubectl requires them. A text in place of false would count as true."""
+"""Required types of the fields that are read, as in kubectl. The check matters because the text `false` would count as
+true."""
 _TYPE_NAMES: Mapping[type, str] = {
     str: "a string; quote it",
     bool: "true or false, without quotes",
@@ -70,7 +71,7 @@ class UnknownContextError(KubeconfigError):
 
 @dataclass(frozen=True)
 class ExecPlugin:
-    """Program that prints credentials, such as the credential plugins of kubectl."""
+    """Program that prints credentials: a credential plugin, as in kubectl."""
 
     command: str
     """Name of the program, or its absolute path."""
@@ -93,13 +94,13 @@ class Access:
     """URL of the API server, without a trailing slash."""
     namespace: str = "default"
     ca: str | Path | None = None
-    """Certificates of trusted authorities as PEM, or the path of their file; None for those of the system."""
+    """Certificates of trusted authorities as PEM, or the path of their file; None for the system's authorities."""
     verified: bool = True
     """Whether the server's certificate is verified."""
     server_name: str | None = None
     """Name in the server's certificate, if it isn't the host of the URL."""
     proxy: str | None = None
-    """URL of a proxy. If it is None, the proxy of the environment is used, if there is one."""
+    """URL of a proxy; None to use the proxy from the environment, if there is one."""
     certificate: bytes | Path | None = None
     """Client certificate as PEM, or the path of its file."""
     key: bytes | Path | None = None
@@ -228,7 +229,7 @@ def _description(cluster: Mapping[str, Any], ca: bytes | Path | None) -> dict[st
 def _provider_token(provider: Mapping[str, Any]) -> str:
     """Return the token that a login has stored in the kubeconfig.
 
-    Unlike kubectl, this program doesn't renew such a token.
+    Unlike kubectl, this program doesn't renew the token.
     """
     token = _mapping(provider, "config").get("id-token")
     if not token:
@@ -253,7 +254,7 @@ def _impersonated(user: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def _data(fields: Mapping[str, Any], name: str, folder: Path) -> bytes | Path | None:
-    """Return the decoded field `NAME-data`. If there is no such field, return the path in the field `NAME`."""
+    """Return the decoded field `NAME-data`; if there is no such field, the path in the field `NAME`."""
     if fields.get(f"{name}-data"):
         try:
             return base64.b64decode(str(fields[f"{name}-data"]), validate=False)
@@ -291,10 +292,10 @@ def _mapping(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _check(fields: Mapping[str, Any], path: str) -> None:
-    """Check the types of the fields of an object, without showing their values, which may be secret.
+    """Check the types of an object's fields. Errors don't show the values, which may be secret.
 
     Raises:
-        KubeconfigError: a field has another type.
+        KubeconfigError: a field has the wrong type.
     """
     for kind, names in _TYPES[path].items():
         for name in names:

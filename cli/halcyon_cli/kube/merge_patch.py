@@ -1,4 +1,4 @@
-"""JSON merge patches: of two values, of one field, and their application. Pure."""
+"""JSON merge patches: creation from two values or for one field, and application. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 SAME: Final = object()
-"""Result of `difference` for equal values. None is a patch: it removes a field."""
+"""Result of `difference` for equal values. It isn't None, because None is a patch that removes a field."""
 
 
 def difference(current: Any, desired: Any) -> Any:  # JSON values

@@ -19,15 +19,15 @@ from halcyon_cli.kube.client import Cluster
 Object = Mapping[str, Any]
 
 STEADY_S = 5.0
-"""Duration of a watch in seconds from which its end is normal, so that earlier failures no longer count. A shorter watch
-without an event has failed."""
+"""Duration in seconds after which the end of a watch is normal, so that earlier failures no longer count. A shorter
+watch without an event counts as failed."""
 MAX_DELAY_S = 10.0
 """Maximum delay before the objects are listed again after a failure, in seconds."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Selectors of the objects to copy."""
+    """Selectors of the objects to cache."""
 
     labels: str = ""
     fields: str = ""
@@ -47,7 +47,7 @@ class ObjectCaches:
     _stopped: bool = False
 
     def __post_init__(self) -> None:
-        """Create the copies, without objects and threads."""
+        """Create empty caches without threads."""
         self._condition = threading.Condition()
 
     def start(self) -> None:
@@ -67,7 +67,7 @@ class ObjectCaches:
 
     @property
     def warning(self) -> str:
-        """Reason why the objects of a kind may be out of date; empty if there is none."""
+        """Return the reason why the objects of a kind may be out of date; empty if there is none."""
         with self._condition:
             return next(iter(self._warnings.values()), "")
 
@@ -77,7 +77,7 @@ class ObjectCaches:
             return [obj for _, obj in sorted(self._objects.get(kind, {}).items())]
 
     def wait(self, limit_s: float) -> None:
-        """Wait until something has changed since the last call, but at most `limit_s` seconds."""
+        """Wait until something has changed since the last call, for at most `limit_s` seconds."""
         with self._condition:
             self._condition.wait_for(lambda: self._changes != self._seen_changes, limit_s)
             self._seen_changes = self._changes

@@ -1,4 +1,4 @@
-"""A cluster client that also creates, replaces and deletes objects of any kind."""
+"""Cluster client that can also create, change and delete objects of any kind."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ class ObjectWriter(Cluster):
         """Apply a merge patch to an object in the client's namespace, and return it; None if it doesn't exist.
 
         Raises:
-            ClusterError: as for `create`.
+            ClusterError: for the same reasons as in `create`.
         """
         return self._json("PATCH", kind.path(self.namespace, name), body=body)
 
     def change_version(self, kind: Kind, name: str, body: Object, version: str) -> Object | None:
-        """Apply a merge patch to an object with this resource version; None if another writer was first.
+        """Apply a merge patch to an object if it has this resource version; None if another writer was first.
 
         Raises:
-            ClusterError: as for `create`, or the object doesn't exist.
+            ClusterError: for the same reasons as in `create`, or because the object doesn't exist.
         """
         changed = {**body, "metadata": {**body.get("metadata", {}), "resourceVersion": version}}
         status, content, reason = self._send("PATCH", kind.path(self.namespace, name), None, changed)
@@ -58,9 +58,9 @@ class ObjectWriter(Cluster):
         return stored
 
     def rejection(self, kind: Kind, name: str, body: Object) -> str:
-        """Return why the API server would reject a merge patch, by a dry run; empty if it is accepted or unknown.
+        """Return the reason why the API server would reject a merge patch, by a dry run; empty if accepted or unknown.
 
-        It is unknown if the user may not write the object, or if it was changed at the same moment.
+        It is unknown if the user may not write the object, or if the object was changed at the same moment.
 
         Raises:
             ClusterError: the API server is unreachable.
@@ -75,10 +75,10 @@ class ObjectWriter(Cluster):
             return reason
 
     def delete(self, kind: Kind, name: str, uid: str) -> None:
-        """Delete the object with this uid if it still exists, and let Kubernetes delete the objects that it owns.
+        """Delete the object with this UID if it still exists, and let Kubernetes delete the objects that it owns.
 
         Raises:
-            ClusterError: as for `create`.
+            ClusterError: for the same reasons as in `create`.
         """
         body = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
         status, content, reason = self._send("DELETE", kind.path(self.namespace, name), None, body, content=_PLAIN)

@@ -1,4 +1,4 @@
-"""The operators in a cluster, found by the labels of the chart."""
+"""Operators in a cluster, found by the labels of the chart."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SELECTOR = "app.kubernetes.io/name=halcyon,app.kubernetes.io/component=operator"
 def of_operators(cluster: Cluster, kind: Kind) -> list[Mapping[str, Any]]:
     """Return the operators' objects of a kind in all namespaces.
 
-    If the user may not list these, return those in the client's namespace.
+    If the user may not list them in all namespaces, return those in the client's namespace.
 
     Raises:
         ClusterError: the user may not list them in the client's namespace either.
@@ -28,7 +28,7 @@ def of_operators(cluster: Cluster, kind: Kind) -> list[Mapping[str, Any]]:
 
 
 def only_operator(cluster: Cluster, kind: Kind) -> Mapping[str, Any]:
-    """Return the object of the only operator. If there are several, return that in the client's namespace.
+    """Return the object of the only operator. If there are several operators, return the one in the client's namespace.
 
     Raises:
         ClusterError: there is no operator, or there are several and none is in the client's namespace.

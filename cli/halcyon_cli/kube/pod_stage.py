@@ -1,4 +1,4 @@
-"""Conversion of a pod read from the API server to its stage, one word, and the reason. Pure.
+"""Stage of a pod read from the API server, in one word, with the reason. Pure.
 
 Out of scope: the definition of the stages (`control.objects.pod_stage`), the tree (`output.tree`), and conditions
 (`control.status`).
@@ -25,7 +25,7 @@ def stage(pod: Json) -> Stage:
 def _complete(pod: Json) -> dict[str, Any]:
     """Return the pod with every field that the operator's code expects, and with values of the right type.
 
-    Other writers than the API server may omit some of these fields.
+    Writers other than the API server may omit some of these fields.
     """
     meta, spec, status = (fields.mapping(pod.get(part)) for part in ("metadata", "spec", "status"))
     texts = ("namespace", "name", "uid", "resourceVersion")

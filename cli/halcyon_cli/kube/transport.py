@@ -1,4 +1,4 @@
-"""Requests to an API server with the credentials of a kubeconfig. Out of scope: what is requested (`client`, `tunnel`)."""
+"""Requests to an API server with the credentials of a kubeconfig. Out of scope: their contents (`client`, `tunnel`)."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class Transport:
 
     access: Access
     _expires: datetime | None = None
-    """Time at which the credentials of the plugin expire. None if they don't expire, or if there are none yet."""
+    """Expiry time of the plugin's credentials; None if they don't expire, or if there are none yet."""
     _plugin_access: Access | None = None
-    """Access settings with the credentials of the plugin. None before the plugin has run."""
+    """Access settings with the plugin's credentials; None until the plugin has run."""
 
     def headers(self) -> urllib3.HTTPHeaderDict:
         """Return the headers that authenticate a request.
 
-        A credential plugin runs before the first request, and after its credentials have expired.
+        A credential plugin runs before the first request, and again after its credentials have expired.
 
         Raises:
             KubeconfigError: the plugin failed, or the token's file can't be read.
@@ -75,8 +75,8 @@ class Transport:
     ) -> urllib3.BaseHTTPResponse:
         """Send a request, and return the response. Its body isn't read yet.
 
-        If the API server rejects credentials that a plugin printed for an earlier request, the plugin runs again, as for
-        kubectl. Not every plugin says when its credentials expire.
+        If the API server rejects credentials that a plugin printed for an earlier request, the plugin runs again, as in
+        kubectl. Not every plugin reports when its credentials expire.
 
         Raises:
             urllib3.exceptions.HTTPError, OSError: there was no response.
@@ -112,7 +112,7 @@ class Transport:
 
     @cached_property
     def pool(self) -> urllib3.PoolManager:
-        """Pool of connections, through the proxy if there is one."""
+        """Connection pool, which uses the proxy if there is one."""
         settings: dict[str, Any] = {"num_pools": 1, "maxsize": 8}
         if self.encrypted:
             settings |= {"ssl_context": self.tls, "server_hostname": self.access.server_name}
@@ -130,7 +130,7 @@ class Transport:
     def proxy(self) -> str | None:
         """URL of the proxy, from the kubeconfig or else from the environment; None if there is none.
 
-        NO_PROXY applies only to a proxy of the environment, as for kubectl.
+        NO_PROXY applies only to a proxy from the environment, as in kubectl.
         """
         server = urlsplit(self.access.server)
         url = self.access.proxy or ("" if _is_direct(server) else getproxies().get(server.scheme))
@@ -175,10 +175,10 @@ class Transport:
 
 
 def _is_direct(server: SplitResult) -> bool:
-    """Return whether requests to a server bypass the proxy of the environment.
+    """Return whether requests to a server bypass the proxy from the environment.
 
-    The rules are those of Go's programs, such as kubectl. Python's own rules have no networks, no wildcards, and no
-    exception for this machine.
+    The rules are those of Go programs, such as kubectl. Python's own rules don't support networks and wildcards, and
+    don't exempt localhost.
     """
     host = server.hostname or ""
     if host == "localhost" or proxy_bypass(server.netloc):
@@ -198,9 +198,9 @@ def _networks(entries: Iterable[str]) -> Iterator[IPv4Network | IPv6Network]:
 
 
 def _load_certificate(context: ssl.SSLContext, certificate: bytes | Path, key: bytes | Path | None) -> None:
-    """Load a client certificate.
+    """Load a client certificate into a TLS context.
 
-    Python only reads certificates from files, so certificate data are written to a private file for that time.
+    Python reads certificates only from files, so certificate data are written to a private temporary file.
     """
     parts = [part.read_bytes() if isinstance(part, Path) else part for part in (certificate, key) if part is not None]
     with tempfile.NamedTemporaryFile(prefix="halcyon-") as file:  # readable by this user alone
@@ -210,7 +210,7 @@ def _load_certificate(context: ssl.SSLContext, certificate: bytes | Path, key: b
 
 
 def _run(plugin: ExecPlugin, access: Access) -> tuple[Access, datetime | None]:
-    """Run a credential plugin, and return the access with its credentials, and their time of expiry.
+    """Run a credential plugin, and return the access settings with its credentials, and their expiry time.
 
     Raises:
         KubeconfigError: the plugin can't be run, failed, or didn't print credentials.

@@ -1,4 +1,4 @@
-"""Connections to a pod's port through the API server and the kubelet, as `kubectl port-forward` opens them.
+"""Connections to a pod's port through the API server and the kubelet, as in `kubectl port-forward`.
 
 One connection is a WebSocket. Each message begins with the number of a channel: 0 for data of the pod's port, 1 for
 errors. The first message of each channel contains the port's number.
@@ -24,14 +24,14 @@ _CONNECT_TIMEOUT_S = 30.0
 
 
 class TunnelError(Exception):
-    """The tunnel can't be opened. The message is the reason."""
+    """The tunnel can't be opened. The message gives the reason."""
 
 
 def open_tunnel(transport: Transport, path: str, port: int) -> socket.socket:
     """Open a tunnel to a port of the pod with this URL path, and return a socket connected to it.
 
     Raises:
-        TunnelError: the API server refuses it, or can't be reached.
+        TunnelError: the API server rejects the request, or can't be reached.
     """
     url = f"ws{transport.access.server.removeprefix('http')}{path}/portforward?ports={port}"
     proxy = urlsplit(transport.proxy or "")
@@ -98,7 +98,7 @@ def _from_pod(local: socket.socket, tunnel: websocket.WebSocket) -> None:
 
 
 def _reason(error: websocket.WebSocketBadStatusException) -> str:
-    """Return the API server's message for a tunnel that it has refused."""
+    """Return the API server's message about a tunnel that it has rejected."""
     try:
         return str(json.loads(error.resp_body or b"")["message"])
     except (ValueError, TypeError, KeyError):

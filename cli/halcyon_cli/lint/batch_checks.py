@@ -1,6 +1,6 @@
 """Validation of the name and the spec of a BatchInference. Pure.
 
-The types are as strict as those of the API server, which takes no text in place of a number.
+Types are checked as strictly as by the API server, which doesn't accept a text in place of a number.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _problem(error: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _fields(location: tuple[int | str, ...]) -> tuple[str, ...]:
-    """Return the names of the fields of the object at a place in the spec."""
+    """Return the names of the fields of the object at a path in the spec."""
     model: type[BaseModel] = BatchInferenceSpec
     for part in location:
         field = next((info for key, info in model.model_fields.items() if part in {key, info.alias}), None)

@@ -35,22 +35,22 @@ _PATH = re.compile(r"\b(?:spec|metadata)(?:\.[A-Za-z0-9_]+|\[\d+\])+")
 _STEP = re.compile(r"([A-Za-z0-9_]+)|\[(\d+)\]")
 _FIELDS = ("apiVersion", "kind", "metadata", "spec", "status")
 _ANY_NAME = "model"
-"""Valid name that is used to check an object without a name."""
+"""Valid name with which an object without a name is checked."""
 _VALID_SPEC = {"model": {"source": {"uri": "s3://models/model"}}}
-"""Valid spec that is used to check single parts of an invalid spec."""
+"""Valid spec into which single parts of an invalid spec are inserted to check them."""
 _STRING, _NULL = "tag:yaml.org,2002:str", "tag:yaml.org,2002:null"
 """YAML types of a string and of an empty value."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Error in a manifest, or warning about a field without effect."""
+    """Error in a manifest, or a warning."""
 
     file: str
     line: int
     """Number of the line, counted from 1."""
     rule: str
-    """Id of the violated rule, one of `lint.rules`."""
+    """ID of the violated rule, one of `lint.rules`."""
     name: str
     """Name of the object; empty if unknown."""
     message: str
@@ -82,7 +82,7 @@ class FileResult:
 def check(text: str, file: str, maps: Sequence[ConfigMapFile] | None = None) -> FileResult:
     """Validate every ModelDeployment and BatchInference in YAML or JSON text; other kinds are skipped.
 
-    `maps` are the ConfigMaps whose config.pbtxt is checked; by default those in the same text.
+    `maps` are the ConfigMaps whose config.pbtxt is checked; by default, those in the same text.
     """
     maps = config_maps([text]) if maps is None else maps
     findings: list[Finding] = []
@@ -130,7 +130,7 @@ def _resources(node: Node | None) -> Iterator[MappingNode]:
 
 
 def _duplicate(node: MappingNode, file: str, first_lines: dict[tuple[str, str, str], int]) -> Iterator[Finding]:
-    """Yield a finding if an object was in the file before. `first_lines` has the lines of the objects, by kind and name."""
+    """Yield a finding if the object is already in the file. `first_lines` has the objects' lines, by kind and name."""
     meta = _child(node, "metadata")
     if not _is_ours(node) or not isinstance(meta, MappingNode) or not (name := _scalar(meta, "name")):
         return
@@ -298,7 +298,7 @@ def _schedules(spec: Spec | None) -> Iterator[tuple[str, str]]:
 
 
 def _only_schedules(spec_fields: Any) -> Spec | None:
-    """Return a valid spec with the schedules of an invalid one, so that the schedules can be checked.
+    """Return a valid spec with the schedules of an invalid spec, so that the schedules can be checked.
 
     The result is None if there are no schedules, or if they are invalid.
     """
@@ -315,7 +315,7 @@ def _only_schedules(spec_fields: Any) -> Spec | None:
 
 
 def _unmeasured_gpu(spec: Spec) -> Iterator[str]:
-    """Yield a warning if a target for GPU utilisation is set, but no metric covers the GPU's slice or share."""
+    """Yield a warning if a GPU utilisation target is set, but Triton can't measure the GPU's slice or share."""
     resource = (spec.runtime.gpu and spec.runtime.gpu.resource) or ""
     if spec.scaling is None or spec.scaling.targets.gpu_utilization is None:
         return

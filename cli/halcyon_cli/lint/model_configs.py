@@ -1,4 +1,4 @@
-"""Check of the config.pbtxt in ConfigMaps that stand in the same files as the ModelDeployments that use them. Pure.
+"""Check of the config.pbtxt in ConfigMaps that are in the same files as the ModelDeployments that use them. Pure.
 
 Out of scope: ConfigMaps that exist only in a cluster, which the operator checks before a pod starts.
 """
@@ -27,13 +27,13 @@ class ConfigMapFile:
     """A ConfigMap in a manifest."""
 
     namespace: str
-    """Namespace in the manifest; empty if it names none."""
+    """Namespace in the manifest; empty if the manifest names none."""
     name: str
     content: Content
 
 
 def config_maps(texts: Iterable[str]) -> tuple[ConfigMapFile, ...]:
-    """Return the ConfigMaps in YAML or JSON texts. A text with an error has none, because `checks` reports the error."""
+    """Return the ConfigMaps in YAML or JSON texts. Texts with errors are skipped, because `checks` reports them."""
     maps: list[ConfigMapFile] = []
     for text in texts:
         if "ConfigMap" not in text:

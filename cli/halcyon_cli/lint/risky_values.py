@@ -8,7 +8,7 @@ from halcyon.api.types import duration_s
 
 
 def risks(spec: Spec) -> tuple[str, ...]:
-    """Return a sentence for each setting that can cause wrong responses, or a start from zero that takes too long."""
+    """Return a sentence for each setting that can cause wrong responses, or too long a start from zero replicas."""
     return (*_stale_responses(spec), *_short_wait(spec))
 
 

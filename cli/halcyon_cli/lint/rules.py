@@ -1,4 +1,4 @@
-"""Rules of `halcyon lint`, each with an id, a level and a description. Ids are stable across versions."""
+"""Rules of `halcyon lint`, each with an ID, a level and a description. IDs are stable across versions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class LintRule:
 
     level: Level
     text: str
-    """Requirement of the rule, in one sentence."""
+    """Requirement that the rule checks, in one sentence."""
 
 
 RULES: Final[Mapping[str, LintRule]] = {

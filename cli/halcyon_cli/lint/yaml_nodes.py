@@ -1,4 +1,4 @@
-"""Walks over the nodes of a YAML document. Each walk also ends for nodes that aliases refer to several times."""
+"""Traversal of the nodes of a YAML document. It ends even if aliases refer to a node several times."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 _MERGE = "tag:yaml.org,2002:merge"
 NON_JSON_TAGS = {"tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:binary"}
-"""YAML types of values that JSON, the format of the API server, doesn't have."""
+"""YAML types whose values can't be expressed in JSON, the format of the API server."""
 
 
 def pairs(node: MappingNode) -> Iterator[tuple[Node, Node]]:
-    """Yield the (key, value) pairs of an object: its own, then those of the objects that `<<` merges into it."""
+    """Yield the (key, value) pairs of an object: first its own, then those of the objects that `<<` merges into it."""
     own_pairs = [(key, value) for key, value in node.value if key.tag != _MERGE]
     yield from own_pairs
     names = {key.value for key, _ in own_pairs if isinstance(key, ScalarNode)}
@@ -23,7 +23,7 @@ def pairs(node: MappingNode) -> Iterator[tuple[Node, Node]]:
 
 
 def duplicate_keys(node: Node, visited: set[int]) -> Iterator[tuple[int, str]]:
-    """Yield (line, key) for each key that an object below a node has twice."""
+    """Yield (line, key) for each key that occurs twice in an object below a node."""
     for current in descendants(node, visited):
         if isinstance(current, MappingNode):
             seen = set()
@@ -43,7 +43,7 @@ def non_json_scalars(node: Node, visited: set[int]) -> Iterator[ScalarNode]:
 
 
 def enclosed_alias(node: Node, outer: set[int], visited: set[int]) -> Node | None:
-    """Return a node that contains itself by an alias; None if there is none."""
+    """Return a node that contains an alias of itself; None if there is none."""
     if id(node) in outer:
         return node
     if id(node) in visited or isinstance(node, ScalarNode):

@@ -24,7 +24,7 @@ UNKNOWN = "-"
 
 @dataclass(frozen=True)
 class ModelRow:
-    """Model as a row of a table."""
+    """Table row of one model."""
 
     namespace: str
     name: str
@@ -50,14 +50,14 @@ class ModelRow:
     scaled: datetime | None
     """Time at which the desired replicas last changed."""
     capacity: str
-    """Requests per second of one replica within the objective."""
+    """Requests per second that one replica can answer within the objective."""
     waiting: float | None
-    """Number of queued requests, as in `queue`. The signal queueDepth is another number: Rules adds rejected requests."""
+    """Number of queued requests, as in `queue`. It isn't the signal queueDepth, to which the policy Rules adds rejected
+    requests."""
     utilization: float | None
     gpus: int
-    """Number of GPUs that the model holds, from the status. If the status lacks it, it is computed from all existing
-    pods.
-    """
+    """Number of GPUs that the model holds, from the status. If the status doesn't have it, it is calculated from all
+    existing pods."""
     cost_per_hour: float | None
     """Cost of the model's GPUs per hour, from the status; None if no price is configured."""
     currency: str
@@ -121,7 +121,7 @@ def _number(*texts: object) -> float | None:
 def list_table(
     rows: Sequence[ModelRow], now: datetime, *, wide: bool, all_namespaces: bool
 ) -> tuple[list[str], list[list[str]]]:
-    """Return the header and the cells of the models' list, which has the columns of `kubectl get mdep`."""
+    """Return the header and the cells of the list of models, which has the same columns as `kubectl get mdep`."""
     head = ["NAME", "STATUS", "READY", "DESIRED", "RANGE", "AGE"]
     head += ["QUEUE", "GPU%", "BATCH", "URL", "IMAGE", "POLICY", "ACTUATOR", "SCALED", "CAPACITY"] if wide else []
     cells = []
@@ -145,9 +145,9 @@ def list_table(
 
 
 def sorted_rows(rows: Sequence[ModelRow], key_name: SortKey, price: float | None = None) -> list[ModelRow]:
-    """Sort rows with the highest value first and unknown values last. Equal rows are sorted by namespace and name.
+    """Sort rows by a value, highest first and unknown values last. Equal rows are sorted by namespace and name.
 
-    Costs are those of `hourly_cost`. A model without a known price is sorted as if a GPU cost 1 an hour.
+    Costs are those of `hourly_cost`. A model without a known price is sorted as if a GPU cost 1 per hour.
     """
 
     def key(row: ModelRow) -> tuple[float, str, str]:
@@ -159,7 +159,7 @@ def sorted_rows(rows: Sequence[ModelRow], key_name: SortKey, price: float | None
 
 
 def hourly_cost(row: ModelRow, price: float | None) -> float | None:
-    """Return the cost of a model's GPUs per hour, from `price` per GPU and hour, or else from the status."""
+    """Return the cost per hour of a model's GPUs, from `price` per GPU and hour, or else from the status."""
     return row.cost_per_hour if price is None else row.gpus * price
 
 

@@ -1,4 +1,4 @@
-"""YAML as Kubernetes tools write it: without anchors, and with quotes around each text that they would read otherwise."""
+"""YAML in the style of Kubernetes tools: without anchors, and with quotes around texts that look like other types."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from halcyon_cli.manifest_loader import ManifestLoader
 class PlainDumper(yaml.SafeDumper):
     """YAML dumper that repeats a value instead of referring to it by an anchor.
 
-    A text such as `y` or `1e3` is quoted, because kubectl would read a boolean or a number.
+    A text such as `y` or `1e3` is quoted, because kubectl would read it as a boolean or a number.
     """
 
     yaml_implicit_resolvers = {  # noqa: RUF012  # as in PyYAML

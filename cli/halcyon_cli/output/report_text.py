@@ -1,6 +1,6 @@
 """Layout of a report on a model's replicas as plain text, as wide as the terminal, with optional color. Pure.
 
-Out of scope: its contents (`explain.build`).
+Out of scope: the report's contents (`explain.build`).
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _BREAKS, _CONTROL = re.compile(r"[\t-\r]+"), re.compile(r"[\x00-\x1f\x7f-\x9f]")
 def render(report: Report, now: datetime, *, width: int = 100, color: bool = False) -> str:
     """Return the report as text, without a final newline.
 
-    `width` is in characters. Names and numbers are never broken, so a line may be longer.
+    `width` is in columns. Names and numbers are never broken, so a line may be longer.
     """
     page = _Page(min(max(width, MIN_WIDTH), MAX_WIDTH), color=color)
     return "\n\n".join("\n".join(block) for block in page.blocks(report, now) if block)
 
 
 def ago(at: datetime | None, now: datetime) -> str:
-    """Return an age in one unit, such as `12s`, `3m`, `5h` or `2d`.
+    """Format an age in one unit, such as `12s`, `3m`, `5h` or `2d`.
 
     The result is `-` if the age is unknown, and `0s` for a time in the future.
     """
@@ -43,9 +43,9 @@ def ago(at: datetime | None, now: datetime) -> str:
 
 
 def _span(seconds: float) -> str:
-    """Return a duration in the largest unit of which it has at least two.
+    """Format a duration in the largest unit of which it has at least two.
 
-    For example, a single day is written as 24h.
+    For example, one day is written as 24h.
     """
     remaining = max(int(seconds), 0)
     for unit, length in (("d", 86_400), ("h", 3600), ("m", 60)):
@@ -117,7 +117,7 @@ class _Page:
     def _table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
         """Return the lines of a table.
 
-        Columns are as wide as their widest cell, numbers are right-aligned, and the last column wraps.
+        Columns are as wide as their widest cell, numbers are right-aligned, and text in the last column wraps.
         """
         if not rows:
             return []
@@ -154,7 +154,7 @@ class _Page:
 def printable(cell: str) -> str:
     """Return the text on one line, without control characters.
 
-    A text that another user wrote must not control the terminal.
+    Otherwise a text from another user could control the terminal.
     """
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", _BREAKS.sub(" ", cell))
 

@@ -1,6 +1,6 @@
 """Layout of trees and tables as text, as wide as the terminal, with optional color.
 
-Out of scope: their contents (`tree`, `model_rows`), and the layout of a report (`report_text`).
+Out of scope: the contents (`tree`, `model_rows`), and the layout of a report (`report_text`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MARKS: dict[Tone, tuple[str, str]] = {
 def lines(page: RenderableType, *, width: int, color: bool = False) -> str:
     """Return a page as text, without a final newline.
 
-    `width` is in characters. Names and numbers are never broken, so a line may be longer.
+    `width` is in columns. Names and numbers are never broken, so a line may be longer.
     """
     console = Console(
         file=io.StringIO(), width=10_000, force_terminal=color, color_system="standard" if color else None
@@ -44,7 +44,7 @@ NARROW = 110
 
 
 def tree_page(tree: Tree, now: datetime, *, width: int = NARROW) -> RenderableType:
-    """Lay out a model's facts, notes and tree as a page for this width."""
+    """Lay out a model's facts, notes and tree as a page for the given width."""
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="bright_black", no_wrap=True)
     facts.add_column()

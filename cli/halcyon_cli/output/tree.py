@@ -1,4 +1,4 @@
-"""The tree of a ModelDeployment and its objects, each with its state and the reason. Pure.
+"""Tree of a ModelDeployment and its objects, each with its state and the reason. Pure.
 
 It is built only from objects of the API server, without requests to Triton or to a balancer. Out of scope: reading the
 objects (`inventory`), the stage of a pod (`pod_stage`), the layout (`tables`).
@@ -35,7 +35,7 @@ _TONES: Mapping[str, Tone] = {
 
 @dataclass(frozen=True)
 class Node:
-    """Line of the tree, for one object."""
+    """Line of the tree, which shows one object."""
 
     name: str
     kind: str
@@ -182,7 +182,7 @@ def _cost(cost: Json, scaling: Json) -> str:
 
 
 _ATTENTION = {**LOUD, "RuntimeOutdated": "True"}
-"""Conditions that the page shows, each with the status that requires attention."""
+"""Conditions that the page shows, each with the status that needs attention."""
 
 
 def _notes(
@@ -369,7 +369,7 @@ def _created(obj: Json | None) -> datetime | None:
 
 
 def _desired_replicas(deployment: Json | None) -> int:
-    """Return a Deployment's desired number of pods. If it isn't set, Kubernetes uses 1."""
+    """Return a Deployment's desired number of pods. The default in Kubernetes is 1."""
     replicas = fields.count(fields.mapping((deployment or {}).get("spec")).get("replicas"))
     return 1 if replicas is None else replicas
 

@@ -1,1 +1,1 @@
-"""Preview of the objects that a spec leads to, and replay of recorded observations through the planner."""
+"""Preview of the objects for a spec, and replay of recorded observations through the planner."""

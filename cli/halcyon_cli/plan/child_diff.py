@@ -27,21 +27,21 @@ from halcyon.render import names
 Object = dict[str, Any]
 Change = Literal["create", "change", "same", "delete"]
 DryRun = Callable[[Kind, Object], Mapping[str, Any] | None]
-"""Function that returns an object as the API server would store it after an apply. The result is None if the user has
-no right to apply it."""
+"""Function that returns an object as the API server would store it after an apply; None if the user may not apply
+it."""
 _CONTEXT = 2
 """Number of unchanged lines that are shown around a difference."""
 
 
 @dataclass(frozen=True)
 class ChildDiff:
-    """Object of the plan, and the change that a reconcile would make in it."""
+    """Object of the plan, and the change that a reconcile would make to it."""
 
     change: Change
     kind: str
     name: str
     desired: Mapping[str, Any] | None
-    """Object as it would be applied. None if it would be deleted."""
+    """Object as it would be applied; None if it would be deleted."""
     diff: tuple[str, ...] = ()
     """Lines of the difference in YAML, each with the prefix +, - or a space."""
 
@@ -66,7 +66,7 @@ def diff_children(scope: Scope, planned: ReconcilePlan, dry_run: DryRun) -> list
 
 
 def restarts(scope: Scope, planned: ReconcilePlan) -> str:
-    """Return a sentence on whether the change restarts model pods."""
+    """Return a sentence that says whether the change restarts model pods."""
     rollout = planned.rollout
     if rollout is None:
         return "nothing is served, and nothing would be served"
@@ -89,7 +89,7 @@ def _servers(count: int) -> str:
 def merged(live: Any, desired: Any) -> Any:  # any JSON values
     """Return the result of an apply, computed locally.
 
-    Fields that aren't applied stay, and lists of a different length are replaced.
+    Fields that aren't applied stay unchanged. A list is replaced if its length differs.
     """
     if isinstance(live, Mapping) and isinstance(desired, Mapping):
         return {**live, **{key: merged(live.get(key), value) for key, value in desired.items()}}
@@ -118,11 +118,11 @@ def _as_yaml(obj: Mapping[str, Any]) -> str:
 
 
 _REVISION = "deployment.kubernetes.io/revision"
-"""Annotation that the Deployment controller sets. The diff leaves it out, as it does with Halcyon's own annotations."""
+"""Annotation that the Deployment controller sets. Like Halcyon's own annotations, it isn't part of the diff."""
 
 
 def _decode_json(value: Any) -> Any:
-    """Return the parsed value if it is JSON, for a readable diff. Other values are returned unchanged."""
+    """Return the parsed value if it is JSON, so that the diff is readable. Other values are returned unchanged."""
     try:
         return json.loads(value)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Reconcile scope of a ModelDeployment that isn't applied yet. It is read from a cluster or built offline.
+"""Reconcile scope of a ModelDeployment that isn't applied yet, either read from a cluster or built offline.
 
 The cluster is read with the user's permissions. `PlannedScope.notes` lists everything that the user may not read. Out
 of scope: the resulting objects (`child_diff`).
@@ -153,7 +153,7 @@ def _absent(kind: Kind) -> str:
 
 
 def _permitted(read: Callable[[], T | None], notes: list[str], note: str, assumed: T | None) -> T | None:
-    """Return what `read` returns. If the user has no permission for it, add the note, and return what is assumed.
+    """Return the result of `read`. If the user lacks the permission, add the note, and return the assumed value.
 
     Raises:
         ClusterError: the request failed for another reason, so an assumption could be wrong.
@@ -168,7 +168,7 @@ def _permitted(read: Callable[[], T | None], notes: list[str], note: str, assume
 
 
 def _operator_options(cluster: Cluster) -> dict[str, list[str]]:
-    """Return the operator's command line options. Its namespace is added as the option `namespace`.
+    """Return the operator's command line options, with its namespace as the option `namespace`.
 
     The result is empty if its Deployment can't be read.
     """
@@ -188,7 +188,10 @@ def _operator_options(cluster: Cluster) -> dict[str, list[str]]:
 
 
 def _options_from_children(children: Mapping[tuple[Kind, str], Object], name: str) -> dict[str, list[str]]:
-    """Return those options of the operator that the model's Deployments reveal; empty without a balancer Deployment."""
+    """Return the operator's options that can be derived from the model's Deployments.
+
+    The result is empty without a balancer Deployment.
+    """
     balancer = _pod_of(children.get((kinds.DEPLOYMENT, names.balancer(name))))
     servers = next(
         (p for slot in names.SLOTS if (p := _pod_of(children.get((kinds.DEPLOYMENT, names.server(name, slot)))))), {}
@@ -251,7 +254,7 @@ def _network(text: str) -> SiteNetwork | None:
 
 
 def _collector(balancer: Object | None) -> CollectorAddress | None:
-    """Return the collector's address from the balancers' plan, the only object that contains its certificate."""
+    """Return the collector's address from the balancers' plan, which is the only object with the CA certificate."""
     try:
         collector = json.loads(fields.mapping((balancer or {}).get("data"))[PLAN_KEY])["collector"]
         return CollectorAddress(**collector)
@@ -262,7 +265,7 @@ def _collector(balancer: Object | None) -> CollectorAddress | None:
 def _metrics_api(
     cluster: Cluster, resource: Object, options: Mapping[str, list[str]], notes: list[str]
 ) -> ExternalMetricsApi:
-    """Return which component serves the external metrics API: from the model's status, or else from the APIService."""
+    """Return which component serves the external metrics API, from the model's status or else from the APIService."""
     scaling = fields.mapping(fields.mapping(resource.get("status")).get("scaling"))
     if (actuator := scaling.get("actuator")) in {"HPA", "Direct"}:
         return ExternalMetricsApi(

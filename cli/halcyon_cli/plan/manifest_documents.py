@@ -1,6 +1,6 @@
-"""The objects in a manifest of `halcyon plan`: those of its documents, and the items of a List. Pure.
+"""Objects in a manifest of `halcyon plan`, from its documents and from the items of a List. Pure.
 
-Out of scope: which of them is planned (`commands.plan`), and findings with line numbers (`lint`).
+Out of scope: selecting the object to plan (`commands.plan`), and findings with line numbers (`lint`).
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The format is documented in docs/reference/observations.md.
 
-The parser checks the types of values, but not whether they are plausible: users run `halcyon plan` to see, among other
-things, how the planner handles broken signals. Omitted and null fields are unknown.
+The parser checks the types of values, but not whether they are plausible, because users run `halcyon plan` partly to
+see how the planner handles broken signals. Omitted and null fields are unknown.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The output of `halcyon plan -f FILE`: a model's objects and the changes that an apply would make in the cluster.
+"""Output of `halcyon plan -f FILE`: a model's objects and the changes that an apply would make in the cluster.
 
 Out of scope: the differences (`child_diff`), the scope (`cluster_scope`), and the replay of observations
 (`commands.plan`).
@@ -28,7 +28,7 @@ _COUNTS = (("create", "to create"), ("change", "to change"), ("delete", "to dele
 def show(
     document: Mapping[str, Any], documents: Sequence[Mapping[str, Any]], cluster: Cluster | None, output: Output
 ) -> int:
-    """Print the preview. Return exit status 1 if the operator would reject the spec, else 0."""
+    """Print the preview. Return 1 as the exit status if the operator would reject the spec, otherwise 0."""
     planned_scope = offline_scope(document, documents) if cluster is None else live_scope(cluster, document)
     planned = reconciled.make(planned_scope.scope)
     rejections: list[str] = []
@@ -62,7 +62,7 @@ def _no_dry_run(_kind: Kind, _desired: Mapping[str, Any]) -> None:
 
 
 def _cluster_dry_run(cluster: Cluster, rejections: list[str]) -> DryRun:
-    """Return a function that applies an object as a dry run. If that fails, the diff is computed locally.
+    """Return a function that applies an object as a dry run. If this fails, the diff is computed locally.
 
     If the API server would reject the object, for example by an admission policy, the reason is added to `rejections`.
     """

@@ -1,1 +1,1 @@
-"""Progress of a model's rollout, and the revisions that it can be rolled back to. Pure."""
+"""Progress of a model's rollout, and the revisions to which the model can be rolled back. Pure."""

@@ -19,7 +19,7 @@ class Progress:
 
     phase: Phase
     text: str
-    """Progress in one sentence, with the reason."""
+    """Progress in one sentence, with its reason."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form of the progress."""
@@ -60,7 +60,7 @@ def progress(model: Mapping[str, Any]) -> Progress:
 
 
 def with_downloads(progress: Progress, downloads: Iterable[DownloadProgress]) -> Progress:
-    """Return the progress with the bytes of the downloads in pods that are fetching the model, if it waits for them."""
+    """Return the progress; if it waits for pods that are fetching the model, include the bytes of their downloads."""
     parts = [download.describe() for download in downloads]
     if progress.phase != "Waiting" or not parts:
         return progress

@@ -31,10 +31,10 @@ class PastRevision:
     finished: datetime | None
     """Time at which the revision's last rollout ended; None if unknown."""
     cause: str
-    """Message of the revision's last rollout, for example about a failure. If there is no message, it is the image of
-    the revision's server."""
+    """Message of the revision's last rollout, for example about a failure. If there is no message, the image of the
+    revision's server."""
     spec: Json | None
-    """Recorded parts of the revision's spec. None if an older version of Halcyon recorded the revision."""
+    """Recorded parts of the revision's spec; None if an older version of Halcyon recorded the revision."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form of the revision."""
@@ -45,7 +45,7 @@ class PastRevision:
 
 
 def past_revisions(model: Json, stored: Sequence[Json]) -> list[PastRevision]:
-    """Return the revisions of a model, the newest first. Invalid ControllerRevisions are left out."""
+    """Return the revisions of a model, newest first. Invalid ControllerRevisions are omitted."""
     status = fields.mapping(model.get("status"))
     current, target = (fields.mapping(status.get("revision")).get(part) for part in ("current", "target"))
     in_canary = bool(fields.mapping(status.get("rollout")).get("canary"))
@@ -73,7 +73,7 @@ def _image(template: Json) -> str:
 
 
 def previous(revisions: Sequence[PastRevision]) -> PastRevision | None:
-    """Return the revision that a roll-back restores: of those before the newest one, the one that was served last."""
+    """Return the revision that a rollback restores: of those before the newest one, the most recently served."""
     earlier = [past for past in revisions[1:] if past.served]
     return max(earlier, key=lambda past: past.served, default=None)
 

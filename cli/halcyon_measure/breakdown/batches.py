@@ -1,4 +1,4 @@
-"""Executions by batch size, the line S(b) = a + c b fitted to their durations, and the busy share of the instances."""
+"""Executions by batch size, the line S(b) = a + c b fitted to their times, and the busy share of the instances."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CONFIG = "configuration of the model"
 
 
 def line(sizes: Statistics) -> tuple[float, float, float] | None:
-    """Return a, c and the largest relative deviation of the line S(b) = a + c b, in seconds.
+    """Return a, c and the largest relative deviation of the fitted line S(b) = a + c b; a and c are in seconds.
 
     The result is None with fewer than two sizes.
 
@@ -36,7 +36,7 @@ def line(sizes: Statistics) -> tuple[float, float, float] | None:
 
 
 def build(growth: Statistics | None, config: ServerConfig, *, wall_s: float, replicas: int, reason: str) -> Batches:
-    """Return the section `batches` of a run. If there are no batches, it has the reason.
+    """Return the section `batches` of a run; if there are no batches, it contains the reason.
 
     The run took `wall_s` seconds on `replicas` replicas.
     """

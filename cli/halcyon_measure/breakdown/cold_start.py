@@ -1,4 +1,4 @@
-"""The parts of a replica's start, computed from the times at which it passed the boundaries between them.
+"""Parts of a replica's start, computed from the times at which it passed the boundaries between them.
 
 | part | from | to |
 | --- | --- | --- |
@@ -31,13 +31,13 @@ _BOUNDARIES: tuple[tuple[StartPartName, str], ...] = (
     ("steady", "steady"),
 )
 _PRECISION_S = 0.1
-"""Maximum time in seconds by which a boundary may precede the previous one, because their times come from different
-clocks."""
+"""Maximum time in seconds by which a boundary may appear to precede the previous one, because different clocks are
+used."""
 
 
 @dataclass(frozen=True)
 class Boundaries:
-    """Times in seconds at which one replica passed the boundaries of its start; None if not observed."""
+    """Times in seconds at which a replica passed the boundaries of its start; None if they weren't observed."""
 
     pod: str
     created: float
@@ -50,13 +50,13 @@ class Boundaries:
     first_answer: float | None = None
     steady: float | None = None
     failure: str = ""
-    """Reason why the replica didn't start; empty if it did."""
+    """Reason why the replica didn't start; empty if it started."""
 
 
 def parts(start: Boundaries) -> tuple[dict[StartPartName, float], list[str]]:
     """Return the length in seconds of each part whose beginning and end were observed, and notes on the others.
 
-    If a boundary wasn't observed, the next part that ends at a known boundary has the time of both, and a note names it.
+    If the end of a part wasn't observed, its time is included in the next part with a known end, and a note says so.
     """
     lengths: dict[StartPartName, float] = {}
     notes: list[str] = []
@@ -80,7 +80,7 @@ def parts(start: Boundaries) -> tuple[dict[StartPartName, float], list[str]]:
 
 
 def build(starts: Sequence[Boundaries], first_executions: Sequence[FirstExecution] = ()) -> ColdStart:
-    """Return the section `cold_start` for these starts."""
+    """Return the section `cold_start` for the observed starts."""
     notes = [f"{start.pod} didn't start: {start.failure}" for start in starts if start.failure]
     completed = [start for start in starts if not start.failure]
     parts_by_start = [parts(start) for start in completed]

@@ -1,13 +1,13 @@
 """Energy, carbon and cost of an inference.
 
-Energy is read from counters if there are any, else it is the integral of power.
+Energy is read from counters if there are any; otherwise it is the integral of power.
 
 | what | source, in this order |
 | --- | --- |
 | GPU | Triton's nv_energy_consumption; DCGM's counter in Prometheus; the integral of Triton's power |
 | CPU | RAPL on the server's machine; Kepler's counter in Prometheus |
 
-No value is assumed in place of a measurement, such as a table of powers or the carbon intensity of a country.
+A missing measurement is never replaced by an assumed value, such as typical power or a country's carbon intensity.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from itertools import pairwise
 from halcyon_measure.breakdown import growth
 from halcyon_measure.errors import SettingError
 from halcyon_measure.results.figure import Figure, Unit, unmeasured
-from halcyon_measure.results.observations import Observations, Readings, ServerSample
+from halcyon_measure.results.observations import RAPL, Observations, Readings, Series, ServerSample
 from halcyon_measure.results.sections.energy import Energy
 
 MAX_G_PER_KWH = 2000.0
@@ -35,14 +35,14 @@ Points = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True)
 class Prices:
-    """Carbon intensity and price that the user gives; None if one isn't given."""
+    """Carbon intensity and price given by the user; None for a value that isn't given."""
 
     g_per_kwh: float | None = None
     per_hour: float | None = None
     """Price per hour of all measured replicas together, in any currency."""
 
     def check(self) -> Prices:
-        """Check that these prices are possible, and return them.
+        """Check that these values are possible, and return them.
 
         Raises:
             SettingError: a value is negative, not a number, or above its limit.
@@ -63,13 +63,13 @@ def cost_per_thousand(price_per_hour: float, inferences_per_s: float) -> float:
 
 
 def build(observations: Observations, prices: Prices, *, rows: int, rows_per_s: float, wall_s: float) -> Energy:
-    """Return the energy of a run that answered `rows` rows, and whose samples span `wall_s` seconds.
+    """Return the section `energy` of a run with `rows` answered rows, whose samples span `wall_s` seconds.
 
-    The cost follows from the rate `rows_per_s`. The samples also span the wait for the last answers, in which nothing
-    more is sent.
+    The cost is computed from the rate `rows_per_s`, because the samples also cover the wait for the last answers, in
+    which no more requests are sent.
     """
-    gpu, idle = _gpu(observations), _idle_power(observations)
-    cpu = _cpu(observations)
+    gpu, idle = _gpu(observations, wall_s), _idle_power(observations)
+    cpu = _cpu(observations, wall_s)
     gross = None if gpu.value is None else gpu.value + (cpu.value or 0.0)
     no_rows = "" if rows else "no row was answered"
     source = "GPU and CPU" if cpu.value is not None else f"GPU alone; CPU: {cpu.reason}"
@@ -108,7 +108,7 @@ def integral(points: Points) -> float | None:
     return sum((t - s) * (a + b) / 2 for (s, a), (t, b) in pairwise(points))
 
 
-def _gpu(observations: Observations) -> Figure:
+def _gpu(observations: Observations, wall_s: float) -> Figure:
     no_page = next(
         (readings.reason for readings in observations.servers if readings.reason and not readings.samples), ""
     )
@@ -119,10 +119,10 @@ def _gpu(observations: Observations) -> Figure:
         if total is not None:
             return _energy(total, _count(counters), f"Triton's counter {_TRITON}")
     if observations.gpu_energy:
-        points_by_gpu = {series.labels: series.points for series in observations.gpu_energy}
-        total, dcgm_doubts = _sum(points_by_gpu, _DCGM)
+        total, dcgm_doubts = _scraped(observations.gpu_energy, _DCGM, wall_s)
         if total is not None:
-            return _energy(total / 1000, _count(points_by_gpu), f"DCGM's counter {_DCGM} in Prometheus")
+            n = sum(len(series.points) for series in observations.gpu_energy)
+            return _energy(total / 1000, n, f"DCGM's counter {_DCGM} in Prometheus")
         doubts += dcgm_doubts
     integrals = [integral(points) for points in powers.values()]
     energies = [value for value in integrals if value is not None]
@@ -139,20 +139,23 @@ def _gpu(observations: Observations) -> Figure:
     return unmeasured("J", "; ".join(reasons))
 
 
-def _cpu(observations: Observations) -> Figure:
+def _cpu(observations: Observations, wall_s: float) -> Figure:
     if not observations.cpu_energy:
         return unmeasured("J", observations.no_cpu_energy or "neither RAPL nor Kepler's metrics can be read")
-    points_by_counter = {f"{series.name}{series.labels}": series.points for series in observations.cpu_energy}
-    total, doubts = _sum(points_by_counter, observations.cpu_energy_source)
+    source = observations.cpu_energy_source
+    if all(series.name == RAPL for series in observations.cpu_energy):
+        total, doubts = _sum({series.labels: series.points for series in observations.cpu_energy}, source)
+    else:
+        total, doubts = _scraped(observations.cpu_energy, source, wall_s)
     if total is None:
-        return unmeasured("J", "; ".join(doubts))
-    return _energy(total, _count(points_by_counter), observations.cpu_energy_source)
+        return unmeasured("J", "; ".join(dict.fromkeys(doubts)))
+    return _energy(total, sum(len(series.points) for series in observations.cpu_energy), source)
 
 
 def _idle_power(observations: Observations) -> Figure:
-    """Return the power of the GPUs before the load.
+    """Return the power of the GPUs before the load, in watts.
 
-    Source: their energy counters if possible, else their power samples.
+    It is computed from their energy counters if possible, otherwise from their power samples.
     """
     if not any(readings.samples for readings in observations.idle):
         return unmeasured("W", "idle power isn't measured, because there is no source of energy")
@@ -170,9 +173,9 @@ def _idle_power(observations: Observations) -> Figure:
 
 
 def _by_gpu(servers: Sequence[Readings[ServerSample]]) -> tuple[dict[str, Points], dict[str, Points]]:
-    """Return energy counters and powers by GPU.
+    """Return the energy counters and the powers, by GPU.
 
-    If two servers publish the same GPU, only the first one's values are used.
+    If two servers publish the same GPU, only the values from the first server are used.
     """
     counters: dict[str, list[tuple[float, float]]] = {}
     powers: dict[str, list[tuple[float, float]]] = {}
@@ -190,7 +193,7 @@ def _by_gpu(servers: Sequence[Readings[ServerSample]]) -> tuple[dict[str, Points
 
 
 def _sum(points_by_counter: Mapping[str, Points], name: str) -> tuple[float | None, list[str]]:
-    """Return the growth of all counters together. If one of them isn't plausible, return None and the reasons."""
+    """Return the total growth of all counters; None with the reasons if the growth of one of them isn't plausible."""
     total, doubts = 0.0, []
     for points in points_by_counter.values():
         increase, doubt = growth.counter(points, name)
@@ -199,6 +202,44 @@ def _sum(points_by_counter: Mapping[str, Points], name: str) -> tuple[float | No
         else:
             total += increase
     return (None, doubts) if doubts else (total, [])
+
+
+def _scraped(counters: Sequence[Series], name: str, wall_s: float) -> tuple[float | None, list[str]]:
+    """Return the growth of counters that Prometheus scraped, over `wall_s` seconds from time 0.
+
+    If one of them isn't plausible, or none has grown, return None and the reasons. One alone may stand still: Kepler
+    counts idle energy apart.
+    """
+    total, doubts = 0.0, []
+    for series in counters:
+        if len(series.points) < 2:  # a difference needs two
+            doubts.append(f"Prometheus scraped {name} less than twice in the run; for example --duration 60s")
+            continue
+        if any(later < earlier for (_, earlier), (_, later) in pairwise(series.points)):
+            doubts.append(f"{growth.counter(series.points, name)[1]}: not believed")
+            continue
+        # An exporter may repeat a value in several scrapes.
+        points = [series.points[0], *(new for old, new in pairwise(series.points) if new[1] != old[1])]
+        if len(points) > 1:
+            total += (points[-1][1] - points[0][1]) * _extrapolation([at_s for at_s, _ in points], wall_s)
+    if counters and not doubts and not total:
+        doubts.append(f"{name} stands still: not believed")
+    return (None, list(dict.fromkeys(doubts))) if doubts else (total, [])
+
+
+def _extrapolation(times: Sequence[float], wall_s: float) -> float:
+    """Return the factor from the growth between the first and the last time to that over the whole run.
+
+    As in Prometheus's `increase`, a counter that begins or ends more than a scrape interval within the run is assumed
+    to begin or end there.
+    """
+    span_s = times[-1] - times[0]
+    interval_s = span_s / (len(times) - 1)
+    beyond = (
+        distance if distance <= 1.1 * interval_s else interval_s / 2
+        for distance in (max(times[0], 0.0), max(wall_s - times[-1], 0.0))
+    )
+    return (span_s + sum(beyond)) / span_s
 
 
 def _count(points_by_counter: Mapping[str, Points]) -> int:

@@ -1,4 +1,4 @@
-"""Growth of counters during a run, and checks whether it is plausible."""
+"""Growth of counters during a run, with checks that it is plausible."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from itertools import pairwise
 from halcyon_measure.results.observations import Counters, ServerSample, Statistics
 
 TOLERANCE = 0.05
-"""Maximum relative difference between the numbers of requests that the server and the client count. If the server counts
-fewer, its means aren't used. If it counts more, they are used, and the result has a note."""
+"""Maximum relative difference between the numbers of requests that the server and the client count. If the server
+counts fewer, its means aren't used. If it counts more, its means are used, and the result has a note."""
 _FEW = 20
-"""Number of requests of the warm-up that may still be in flight when the measured part begins."""
+"""Maximum number of warm-up requests that may still be in flight when the measured part begins."""
 
 
 @dataclass(frozen=True)
@@ -21,15 +21,15 @@ class Growth:
 
     counters: Counters
     restarts: int = 0
-    """Number of times that the counters restarted at 0, because the pod was replaced or restarted. The growth of all
-    processes is summed."""
+    """Number of times that the counters restarted at 0, because the pod was replaced or restarted. The growth before
+    and after each restart is added up."""
 
 
 def of_samples(samples: Sequence[ServerSample]) -> Growth | None:
     """Return the growth of a replica's counters; None with fewer than two readings.
 
-    If counters fall, they are those of a new process, which began at 0. What the previous process did after its last
-    reading is unknown.
+    If a counter has decreased, a new process has started to count at 0. The growth of the previous process after its
+    last reading is unknown.
     """
     readings = [sample.counters for sample in samples if sample.counters is not None]
     if len(readings) < 2:  # a difference needs two
@@ -67,10 +67,10 @@ def of_statistics(before: Statistics, after: Statistics) -> tuple[Statistics | N
 
 
 def doubt(growth: Counters, answered: int, in_flight: int = 0) -> tuple[bool, str]:
-    """Compare the requests in a server's counters with the `answered` requests of this run.
+    """Compare the number of requests in a server's counters with the `answered` requests of this run.
 
     Return whether the counters' means can be used for the run, and a reason for doubt, which is empty if there is none.
-    `in_flight` is the number of requests of the warm-up that may have ended in the measured part.
+    `in_flight` is the number of warm-up requests that may have ended in the measured part.
     """
     if not answered:
         return False, "no request was answered"

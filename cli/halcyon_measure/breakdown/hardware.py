@@ -20,7 +20,7 @@ from halcyon_measure.results.observations import (
 from halcyon_measure.results.sections.hardware import Hardware, ReplicaUse, Series
 
 BUSY = 0.8
-"""Minimum utilisation at which a GPU counts as fully used."""
+"""Utilisation, from 0 to 1, from which a GPU counts as fully used."""
 _PAGE = "Triton's metrics, once a second"
 
 
@@ -111,7 +111,7 @@ _ABSENT = "the server doesn't publish it"
 
 
 def series(values: Sequence[float], unit: Unit, source: str, reason: str) -> Series:
-    """Return mean, P10, P90 and maximum of the samples; without samples, a series with the reason."""
+    """Return the mean, P10, P90 and maximum of the samples; if there are none, a series with the reason."""
     if not len(values):
         none = unmeasured(unit, reason)
         return Series(mean=none, p10=none, p90=none, max=none)
@@ -129,7 +129,7 @@ def _reason(
     readings: Sequence[Readings[ServerSample]] | Sequence[Readings[ProcessSample]] | Sequence[Readings[BalancerSample]],
     default: str,
 ) -> str:
-    """Return why there is no sample; empty if there is one."""
+    """Return the reason why there is no sample; empty if there is one."""
     if any(source.samples for source in readings):
         return ""
     return next((source.reason for source in readings if source.reason), default)
@@ -138,7 +138,7 @@ def _reason(
 def _over_gpus(
     servers: Iterable[Readings[ServerSample]], value: Callable[[GpuSample], float | None], aggregate: str
 ) -> list[float]:
-    """Return the sum or the mean over all GPUs, as `aggregate` determines, for each second.
+    """Return the sum or the mean over all GPUs for each second; `aggregate` selects which.
 
     A GPU that two servers publish counts once.
     """
@@ -163,7 +163,7 @@ def _over_pages(
 
 
 def _by_second(servers: Iterable[Readings[ServerSample]]) -> list[list[ServerSample]]:
-    """Return lists of the samples of all servers, one list per second."""
+    """Return the samples of all servers, grouped by second."""
     by_second: dict[int, list[ServerSample]] = {}
     for server in servers:
         for sample in server.samples:
@@ -176,7 +176,7 @@ def _summed(
 ) -> list[float]:
     """Return, for each sampling time, the sum of a value over the servers.
 
-    Times at which a server lacks the value are left out.
+    Times at which a server lacks the value are omitted.
     """
     columns = [[value(sample) for sample in process.samples] for process in processes if process.samples]
     sums = []
@@ -188,9 +188,9 @@ def _summed(
 
 
 def _rates(processes: Sequence[Readings[ProcessSample]], value: Callable[[ProcessSample], float | None]) -> list[float]:
-    """Return the growth per second of a cumulative time, summed over all servers.
+    """Return the increase per second of a cumulative time, summed over all servers.
 
-    Falls of the counter (a new process) are left out, and servers with fewer than two readings.
+    Decreases, which mean a new process, and servers with fewer than two readings are ignored.
     """
     columns = []
     for process in processes:

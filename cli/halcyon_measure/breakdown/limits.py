@@ -1,4 +1,4 @@
-"""The rules of the verdict: what limits a run, by which figures, and what would change it.
+"""Rules of the verdict: the limit of a run, the figures that show it, and the change that would remove it.
 
 docs/reference/verdicts.md is generated from the table `RULES`.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from halcyon_measure.results.sections.verdict import LimitName
 
 Values = Mapping[str, float]
-"""Figures by name, those that were measured alone."""
+"""Measured figures by name. Figures that weren't measured are missing."""
 
 FIGURES: Mapping[str, str] = {
     "client_cores": "the processes of the client used {}",
@@ -47,20 +47,20 @@ FIGURES: Mapping[str, str] = {
     "answered": "{} of the requests were answered",
     "failed": "{} of the requests failed",
 }
-"""Figures that rules use, as sentences in which {} is the value."""
+"""Sentences about the figures that rules use, by name. `{}` stands for the value."""
 
 
 @dataclass(frozen=True)
 class Bound:
-    """A condition on one figure."""
+    """Condition on one figure of a run: a comparison with a value."""
 
     figure: str
     sign: str
-    """`>=` or `<`."""
+    """Comparison of the figure with `value`: `>=` or `<`."""
     value: float
 
     def holds(self, values: Values) -> bool | None:
-        """Return whether it holds; None if the figure wasn't measured."""
+        """Return whether the condition holds; None if the figure wasn't measured."""
         measured = values.get(self.figure)
         if measured is None:
             return None
@@ -72,23 +72,23 @@ class Bound:
 
 @dataclass(frozen=True)
 class Rule:
-    """Rule that recognises one limit by figures of a run."""
+    """Rule that recognises one limit from the figures of a run."""
 
     limit: LimitName
     bounds: tuple[Bound, ...]
-    """Conditions that all hold if this is the limit."""
+    """Conditions on figures that must all hold if this is the limit."""
     evidence: tuple[str, str]
-    """Names of the two figures that are shown."""
+    """Names of the two figures that are shown as evidence."""
     change: str
     field: str = ""
-    """Field of the ModelDeployment."""
+    """Field of the ModelDeployment to change; empty if there is none."""
     causes: tuple[LimitName, ...] = ()
-    """Limits that are only consequences of this one, so that they aren't named beside it."""
+    """Limits that are only consequences of this limit, and therefore aren't reported with it."""
     unless: tuple[Bound, ...] = ()
-    """Conditions of which none holds if this is the limit. One whose figure wasn't measured doesn't hold."""
+    """Conditions on figures that must all not hold. A condition whose figure wasn't measured doesn't hold."""
 
     def holds(self, values: Values) -> bool:
-        """Return True if the rule applies to these figures."""
+        """Return True if all conditions of the rule are met by these figures."""
         return all(bound.holds(values) for bound in self.bounds) and not any(
             bound.holds(values) for bound in self.unless
         )
@@ -263,4 +263,5 @@ RULES: tuple[Rule, ...] = (
         "a higher rate or more callers: the load is too small to find a limit",
     ),
 )
-"""All rules, causes before consequences. The verdict is the first rule that holds and isn't a consequence of another."""
+"""All rules, causes before consequences. The verdict is the first rule that applies and isn't a consequence of
+another."""

@@ -12,7 +12,7 @@ from halcyon_measure.results.observations import Counters
 from halcyon_measure.results.sections.phases import Phase, PhaseName, Phases, Side
 
 ADDS_UP = 0.02
-"""Maximum difference between the sum of the phases and the mean latency, as a share of the latency."""
+"""Maximum difference between the sum of the phases and the mean latency, as a share of the mean latency."""
 _MEANS = "a mean of counters has no percentiles"
 
 
@@ -33,16 +33,16 @@ class ClientFacts:
     """Facts about the client that determine which phases a request has."""
 
     prepares: bool
-    """True if requests are prepared when they are due."""
+    """Whether requests are prepared when they are due."""
     finishes: bool
     has_first_byte: bool = True
-    """True if the time of an answer's first byte is known apart from that of its last byte."""
+    """Whether the times of the first and the last byte of an answer are known separately."""
     encode_each_s: float | None = None
     """Mean time to serialise one request before the run, in seconds."""
 
 
 def build(answered: Mapping[str, Durations], client: ClientFacts, means: Means) -> Phases:
-    """Return the phases of answered requests. `answered` has their durations by the names in `folded.PARTS`."""
+    """Return the phases of answered requests. `answered` contains their durations by the names in `folded.PARTS`."""
     count, mean = answered["latency"].n, answered["latency"].mean
     if mean is None:
         reason = "no request was answered"
@@ -164,7 +164,7 @@ def _client(name: PhaseName, seconds: Durations, source: str) -> Phase:
 
 
 def _absent(name: PhaseName, reason: str) -> Phase:
-    """Return a phase that these requests don't have: its time is 0, with the reason."""
+    """Return a phase that doesn't occur in these requests. Its time is 0, and it contains the reason."""
     figure = Figure(value=0.0, unit="ms", n=0, source="the options of the run", reason=reason)
     return Phase(name=name, side="client", mean=figure, p99=figure)
 

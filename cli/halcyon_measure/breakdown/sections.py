@@ -22,7 +22,7 @@ from halcyon_measure.results.observations import (
 from halcyon_measure.results.run import Run
 
 MIN_SAMPLES = 5
-"""Minimum number of readings of a queue for a meaningful mean."""
+"""Minimum number of readings of a queue's length for a meaningful mean."""
 _OF_STEPS = (
     "{model} is an ensemble, which executes nothing itself: queue, batches and model are those of its steps. Latency, rate, failures, "
     "capacity, GPU and energy are measured over all steps; a step alone: --model {step}"
@@ -41,7 +41,7 @@ def added(
 ) -> BenchDocument:
     """Return the document with the sections for phases, hardware, batches, energy and the verdict added.
 
-    `in_flight` is the number of requests of the warm-up that may end in the measured part.
+    `in_flight` is the number of warm-up requests that may end in the measured part.
     """
     observations = run.observations
     answered, outcomes = tally.answered(run), tally.outcomes(run)
@@ -94,9 +94,7 @@ def added(
 
 
 def _server(observations: Observations, answered: int, slack: int) -> tuple[Statistics | None, Counters | None, str]:
-    """Return the growth of the statistics and of the counters.
-
-    The third value is the reason why one is missing or doubtful.
+    """Return the growth of the server's statistics and of its counters, and the reason why one is missing or doubtful.
 
     If the statistics aren't plausible, the counters of the metrics are used, because they are read from each replica.
     """
@@ -125,10 +123,10 @@ def _server(observations: Observations, answered: int, slack: int) -> tuple[Stat
 def balancer(observations: Observations) -> tuple[float | None, float | None, str, str]:
     """Return the mean times that requests were held and queued in the balancers, in seconds.
 
-    The third value is the reason why one is missing, the fourth the source.
+    The third value is the reason why a time is missing, and the fourth is the source.
 
-    The agents publish how long requests took, with and without the wait in the balancer. The mean time for which
-    requests were held follows from their mean number (Little's law).
+    The agents publish request durations with and without the wait in the balancer. The mean time for which requests
+    were held follows from the mean number of held requests (Little's law).
     """
     readable = [readings for readings in observations.balancers if len(readings.samples) > 1]
     if not readable:
@@ -154,7 +152,7 @@ def balancer(observations: Observations) -> tuple[float | None, float | None, st
 def _haproxy(
     balancers: list[Readings[BalancerSample]], requests: float, span_s: float
 ) -> tuple[float | None, float | None, str, str]:
-    """Return the mean time in HAProxy's queues by Little's law.
+    """Return the mean time in HAProxy's queues by Little's law, in the form of `balancer`.
 
     HAProxy's own mean isn't used, because it covers an unknown number of requests.
     """
@@ -169,9 +167,9 @@ def _haproxy(
 def _sum(
     balancers: Iterable[Readings[BalancerSample]], value: Callable[[BalancerSample], float | None]
 ) -> float | None:
-    """Return the growth of a counter over all balancers.
+    """Return the growth of a counter, summed over all balancers.
 
-    The result is None if it fell in one of them, or has fewer than two readings.
+    The result is None if the counter decreased in a balancer, or was read fewer than two times there.
     """
     total = 0.0
     for readings in balancers:

@@ -1,4 +1,4 @@
-"""The verdict on a run: the figures of its document, the rules that hold, and one sentence."""
+"""Verdict on a run: the figures of its document, the rules that apply, and one sentence."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from halcyon_measure.results.sections.phases import PhaseName, Phases
 from halcyon_measure.results.sections.verdict import Evidence, LimitName, Verdict
 
 _ENOUGH = 20
-"""Minimum number of requests of a replica for a meaningful mean."""
+"""Minimum number of requests to a replica for a meaningful mean."""
 _BEFORE_SENDING: tuple[PhaseName, ...] = ("prepare", "serialise", "late")
 _NO_MEMORY = ("out of memory", "cudaerrormemoryallocation", "failed to allocate", "cuda_error_out_of_memory")
 
 
 def judge(figures: Mapping[str, Figure]) -> Verdict:
-    """Return the verdict on figures by the names in `FIGURES`."""
+    """Return the verdict on the figures, which are given by the names in `FIGURES`."""
     values = {name: figure.value for name, figure in figures.items() if figure.value is not None}
     holding = [rule for rule in RULES if rule.holds(values)]
     # A limit that is only the consequence of another one that holds doesn't explain the run.

@@ -1,12 +1,12 @@
-"""The long-run share of late requests, estimated from one run, with a confidence interval over blocks of time.
+"""Long-run share of late requests, estimated from one run, with a confidence interval over blocks of time.
 
-Single requests aren't independent: in a queue, one late request makes the next one late. So the interval is computed
-over blocks of time that are longer than the queue's memory.
+Single requests aren't independent: in a queue, one late request delays the next ones. Therefore the interval is
+computed over blocks of time that are longer than the queue's memory.
 
-The arrivals of a run are random, and their share of bad luck can be computed: it is the law's late share on these
-arrivals minus the law's late share in the long run. This difference is subtracted from the measured share. The result
-is unbiased for any law, because the law's long-run share is exact. If the law fits the server, the interval becomes
-narrower; otherwise nothing is subtracted.
+The arrivals of a run are random. A queueing law gives the effect of chance: the late share under the law with these
+arrivals, minus the late share under the law in the long run. This difference is subtracted from the measured share. The
+result is unbiased for any law, because the law's long-run share is exact. If the law fits the server, the interval
+becomes narrower; otherwise nothing is subtracted.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from halcyon_measure.stats.student import quantile
 
 MIN_BLOCKS = 5
 _MAX_AUTOCORRELATION = 0.4
-"""Maximum autocorrelation of successive blocks. Above it the blocks are too short, and twice the length is tried."""
+"""Maximum autocorrelation of successive blocks of time. Above it, the blocks are too short, and their length is
+doubled."""
 _MIN_BLOCK_S = 1.0
 Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class LateShare:
-    """Long-run share of requests that fail or miss the objective."""
+    """Estimate of the long-run share of requests that fail or miss the objective."""
 
     share: float
     error: float
@@ -38,9 +39,9 @@ class LateShare:
     block_s: float
     autocorrelation: float | None
     requests: int
-    """Number of requests in the blocks."""
+    """Number of requests in the blocks of time."""
     luck_removed: bool
-    """True if the luck of the arrivals was subtracted (see the module)."""
+    """Whether the effect of chance in the arrivals was subtracted (see the module)."""
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
         """Return the confidence interval of `share`."""
@@ -50,7 +51,7 @@ class LateShare:
     def kept(self, limit: float, confidence: float = 0.95) -> bool | None:
         """Return whether the share is at most `limit`.
 
-        The result is None if the interval contains `limit` or there are too few blocks.
+        The result is None if `limit` is within the confidence interval, or if there are too few blocks.
         """
         if self.blocks < MIN_BLOCKS:
             return None
@@ -61,8 +62,8 @@ class LateShare:
 def block_s(*, rate_rps: float, saturation_rps: float, execution_s: float, longest_s: float) -> float:
     """Return the length of a block in seconds: three times the queue's memory, from `_MIN_BLOCK_S` to `longest_s`.
 
-    The memory is about rate / (saturation - rate)^2 plus the longest execution. For a server with one request at a
-    time, the first term is S rho / (1 - rho)^2.
+    The queue's memory, the time for which a delay affects later requests, is about rate / (saturation - rate)^2 plus
+    the longest execution. For a server with one request at a time, the first term is S rho / (1 - rho)^2.
     """
     free_rps = max(saturation_rps - rate_rps, 0.01 * saturation_rps)
     memory = rate_rps / free_rps**2 + execution_s
@@ -83,10 +84,10 @@ def estimate(
     Args:
         at_s: time of each request in seconds since the beginning of the run, in any order.
         late: whether each request failed or missed the objective.
-        expected: times and lateness under the law on the same arrivals, and the law's late share in the long run.
-        length_s: length of the run.
-        block_s: length of a block. The first block is left out, because the law begins with an empty queue.
-        limit: largest share that keeps the objective.
+        expected: times and lateness under the law with the same arrivals, and the law's late share in the long run.
+        length_s: length of the run in seconds.
+        block_s: length of a block in seconds. The first block is omitted, because the law begins with an empty queue.
+        limit: maximum share of late requests for which the objective is met.
     """
     late_share = _estimate(at_s, late, expected, length_s=length_s, block_s=block_s, limit=limit)
     if (
@@ -152,7 +153,7 @@ def _error(values: Floats) -> float:
 
 
 def _autocorrelation(values: Floats) -> float | None:
-    """Return the correlation of a block with the next one; None with few blocks, or if all are alike."""
+    """Return the correlation between successive blocks of time; None if there are few blocks, or if all are equal."""
     deviations = values - values.mean()
     spread = float(np.dot(deviations, deviations))
     if len(values) < MIN_BLOCKS or spread <= 0:

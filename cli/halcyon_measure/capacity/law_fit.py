@@ -14,8 +14,8 @@ from halcyon_measure.capacity.queue_law import QueueLaw
 from halcyon_measure.results.columns import Floats
 
 _MAX_SERIAL_LOAD = 1.15
-"""Maximum product of saturation rate and latency of one caller at which a server is taken to execute one request at a
-time."""
+"""Product of the saturation rate and the latency of one caller up to which a server is assumed to execute one request
+at a time."""
 _BATCHES = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128)
 _INSTANCES = (1, 2, 4)
 _MIN_LATENCY_S = 1e-5
@@ -26,7 +26,7 @@ class Facts:
     """Facts about a server that are known before the first run with random arrivals."""
 
     single_s: float
-    """Mean latency of one caller, in seconds."""
+    """Mean latency with one caller, in seconds."""
     saturation_rps: float
     constant_s: float | None = None
     """Constant part of a batch's execution time, in seconds, from the server's statistics; None if unknown."""
@@ -40,7 +40,7 @@ class Facts:
 
 
 def computed_law(facts: Facts) -> QueueLaw | None:
-    """Return the law computed from the server's statistics; None if a statistic is missing.
+    """Return the queueing law computed from the server's statistics; None if a statistic is missing.
 
     An instance is also busy between executions. This time is the cycle time of a batch at saturation minus its
     execution time.
@@ -66,7 +66,7 @@ def computed_law(facts: Facts) -> QueueLaw | None:
 
 
 def candidates(facts: Facts) -> list[QueueLaw]:
-    """Return the laws that are consistent with the latency of one caller and with the saturation rate."""
+    """Return the queueing laws that are consistent with the latency of one caller and with the saturation rate."""
     single, rate = facts.single_s, facts.saturation_rps
     in_service = single * rate
     if in_service <= _MAX_SERIAL_LOAD:
@@ -85,9 +85,9 @@ def candidates(facts: Facts) -> list[QueueLaw]:
 
 
 def best(laws: Sequence[QueueLaw], due: Floats, latency: Floats) -> QueueLaw:
-    """Return the law whose latencies on the arrivals `due` are closest to the measured `latency`.
+    """Return the queueing law whose latencies with the arrivals `due` are closest to the measured `latency`.
 
-    The distance is the mean absolute logarithm of the ratios. NaN latencies, those of failures, are ignored.
+    The distance is the mean absolute logarithm of the ratios. Failed requests, whose latency is NaN, are ignored.
     """
 
     def distance(law: QueueLaw) -> float:

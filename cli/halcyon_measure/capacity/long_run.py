@@ -14,17 +14,17 @@ _BURN_IN = 0.02
 _STEPS = 14
 _SLOPE_STEPS = (0.03, 0.01, 0.004)
 _MAX_SLOPE_SHARE = 0.3
-"""Maximum share of late requests at which its slope is computed: above it, the logarithm of the share no longer grows
-linearly."""
+"""Maximum share of late requests for which the slope of the share is computed. Above it, the logarithm of the share no
+longer grows linearly."""
 _UNKNOWN_SLOPE = 20.0
 _MAX_RATE_SHARE = 0.999
-"""Largest rate that is tried, as a share of the saturation rate."""
+"""Maximum rate that is tried, as a share of the saturation rate."""
 
 
 class LongRun:
-    """Long simulated runs of one law.
+    """Long simulated runs with one queueing law.
 
-    All rates use the same random draws, so that shares change smoothly with the rate.
+    All rates use the same random draws, so that the share of late requests changes smoothly with the rate.
     """
 
     def __init__(self, law: QueueLaw, *, objective_s: float, seed: int) -> None:
@@ -46,7 +46,7 @@ class LongRun:
         return float(np.mean(self._latencies(rate_rps)))
 
     def capacity(self, share: float) -> float:
-        """Return the largest rate at which at most `share` of the requests are late; 0 if there is none."""
+        """Return the maximum rate at which at most `share` of the requests are late; 0 if there is none."""
         low, high = 0.0, _MAX_RATE_SHARE * self.law.saturation_rps
         if self.late(high) <= share:
             return high
@@ -59,7 +59,7 @@ class LongRun:
         return low
 
     def slope(self, rate_rps: float) -> float:
-        """Return the slope of the logarithm of the late share over the logarithm of the rate, at least 1."""
+        """Return the slope of the logarithm of the late share over the logarithm of the rate; it is at least 1."""
         # Near saturation, the share rises from 0 to 1 within one percent of the rate.
         for step in _SLOPE_STEPS:
             low, high = rate_rps * (1 - step), min(rate_rps * (1 + step), _MAX_RATE_SHARE * self.law.saturation_rps)
@@ -71,9 +71,9 @@ class LongRun:
         return _UNKNOWN_SLOPE
 
     def knee(self) -> float:
-        """Return the rate with the largest quotient of rate and mean latency.
+        """Return the rate with the largest ratio of rate to mean latency.
 
-        Above it, latency grows faster than throughput.
+        Above this rate, latency grows faster than throughput.
         """
         rates = [self.law.saturation_rps * float(share) for share in np.linspace(0.1, 0.98, 23)]
         return max(rates, key=lambda rate: rate / self.mean_s(rate))

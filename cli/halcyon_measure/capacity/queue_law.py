@@ -26,7 +26,7 @@ class QueueLaw:
     instances: int = 1
     """Number of batches executed at the same time, over all replicas."""
     overhead_s: float = 0.0
-    """Latency besides waiting and execution, in seconds: network, parsing, decoding."""
+    """Latency in addition to waiting and execution, in seconds: network, parsing, decoding."""
 
     def execution_s(self, requests: float) -> float:
         """Return the execution time of a batch of this many requests, in seconds."""
@@ -38,7 +38,7 @@ class QueueLaw:
         return self.instances * self.batch / self.execution_s(self.batch)
 
     def latencies(self, due: Floats) -> Floats:
-        """Return the latency of each request in seconds, if requests arrive at times `due` at an idle server."""
+        """Return the latency of each request in seconds, for requests that arrive at an idle server at `due`."""
         if self.batch == 1:
             return self._single(due) - due + self.overhead_s
         return self._batched(due.tolist()) - due + self.overhead_s

@@ -1,7 +1,8 @@
-"""Search for the maximum rate at which an objective is met: choice of the next run, and the end of the search.
+"""Search for the maximum rate at which an objective is met: the choice of the next run, and the end of the search.
 
-The runs with one caller and at saturation give a queueing law, which predicts the rate. Runs near this rate measure the
-late share, and the slope of the law corrects the rate. A last run at a slightly lower rate confirms the result.
+The runs with one caller and at saturation determine a queueing law, which predicts the rate. Runs near this rate
+measure the late share, and the slope of the law corrects the rate. A last run at a slightly lower rate confirms the
+result.
 """
 
 from __future__ import annotations
@@ -22,26 +23,28 @@ from halcyon_measure.stats.student import quantile
 
 MAX_RUNS = 8
 MAX_S = 345.0
-"""Maximum time of all runs together, in seconds. The rest of six minutes is for starting and for the last answers."""
+"""Maximum total time of all runs, in seconds. The rest of a search's six minutes is for starting runs and for last
+answers."""
 _BLOCKS = {"search": 16, "confirmation": 26, "knee": 16}
 _MIN_RUN_S, _MAX_RUN_S, _MAX_LONG_RUN_S = 5.0, 60.0, 110.0
 _FIT_S, _FIT_SHARE = 15.0, 0.7
-"""Length in seconds of the run that selects a law, and its rate as a share of the saturation rate. At lower rates, all
-laws predict similar latencies."""
+"""Length in seconds of the run that selects a queueing law, and its rate as a share of the saturation rate. At lower
+rates, all laws predict similar latencies."""
 _WARM_S = (2.0, 10.0)
 _MAX_RATE_DISTANCE = 0.025
-"""Maximum distance between the logarithms of a run's rate and of the estimated rate at which both count as equal."""
+"""Maximum difference between the logarithms of a run's rate and the estimated rate for which both count as equal."""
 _CORRECTION_ERROR = 0.25
-"""Error of a correction, as a share of its size, because the slope of the law is only approximate."""
+"""Assumed error of a correction of the estimated rate, as a share of its size, because the law's slope is only
+approximate."""
 _MIN_MARGIN, _MAX_MARGIN = 0.006, 0.025
 _MAX_STEP = 0.25
 _MAX_CAUTION = 0.025
-"""Maximum share by which a confirmed rate may be below the estimated rate and still end the search."""
+"""Maximum relative difference by which a confirmed rate may be below the estimated rate for the search to end."""
 _MAX_SHORTFALL = 0.03
-"""Maximum share by which a confirmed rate may be below the estimated rate and still be the result. If it is lower, the
-estimated rate is the result."""
+"""Maximum relative difference by which a confirmed rate may be below the estimated rate. With a larger difference, the
+estimated rate is the result instead of the confirmed one."""
 _EARLY_CONFIDENCE = 0.998
-"""Confidence with which a run ends early. It is high, because the test is repeated every second."""
+"""Confidence that is required to end a run early. It is high, because the test is repeated every second."""
 _EARLY_BLOCKS = 7
 _CONFIDENCE = 0.95
 Purpose = Literal["search", "confirmation", "knee"]
@@ -49,7 +52,7 @@ Purpose = Literal["search", "confirmation", "knee"]
 
 @dataclass(frozen=True)
 class Goal:
-    """Goal of a search: a latency objective for a percentile, or the knee."""
+    """Goal of a search: a latency objective at a percentile, or the knee of the latency curve."""
 
     objective_s: float | None
     """Latency objective in seconds; None for the knee."""
@@ -58,13 +61,13 @@ class Goal:
 
     @property
     def limit(self) -> float:
-        """Maximum share of late requests."""
+        """Maximum share of late requests with which the objective is met."""
         return 1 - self.percentile
 
 
 @dataclass(frozen=True)
 class Step:
-    """Parameters of the next run."""
+    """Parameters of one run of the search."""
 
     purpose: Purpose
     rate_rps: float
@@ -79,9 +82,9 @@ class Observed:
     """Measured requests of a run with random arrivals."""
 
     due: Floats
-    """Due times in seconds, ascending."""
+    """Due times of the requests in seconds, ascending."""
     latency: Floats
-    """Latencies in seconds; NaN for failures."""
+    """Latencies of the requests in seconds; NaN for failures."""
     length_s: float
     wall_s: float
     """Duration of the whole run including warm-up, in seconds."""
@@ -90,7 +93,7 @@ class Observed:
 
 @dataclass(frozen=True)
 class Judged:
-    """A run of the search with its result."""
+    """Run of the search with its result."""
 
     step: Step
     observed: Observed
@@ -106,9 +109,9 @@ class Search:
     facts: Facts
     law: QueueLaw
     is_known: bool
-    """True if the law was computed from the server's statistics."""
+    """Whether the queueing law was computed from the server's statistics."""
     spent_s: float
-    """Total duration of the runs so far, in seconds, including those with one caller and at saturation."""
+    """Total duration of the runs so far, in seconds, including the runs with one caller and at saturation."""
     runs: int
     judged: tuple[Judged, ...] = ()
     long_run: LongRun = field(kw_only=True)
@@ -121,7 +124,7 @@ class Search:
         return cls(goal, facts, law, computed is not None, spent_s, runs, long_run=_long_run(law, goal))
 
     def next(self) -> Step | None:
-        """Return the parameters of the next run; None if the search has ended or runs or time are used up."""
+        """Return the parameters of the next run; None if the search has ended, or its runs or its time are used up."""
         left = MAX_S - self.spent_s
         if self.runs >= MAX_RUNS or left < _MIN_RUN_S + _WARM_S[1]:
             return None
@@ -230,16 +233,16 @@ class Search:
 
     @property
     def confirmed_rps(self) -> float | None:
-        """Maximum rate at which a run met the objective, or None.
+        """Maximum rate at which a run met the objective; None if there is none.
 
-        Rates above one at which a run failed it are ignored.
+        Rates above a rate at which a run missed the objective are ignored.
         """
         missed_rps = min((run.step.rate_rps for run in self.judged if run.kept is False), default=math.inf)
         kept_rates = [run.step.rate_rps for run in self.judged if run.kept and run.step.rate_rps < missed_rps]
         return max(kept_rates, default=None)
 
     def _margin(self, error: float) -> float:
-        """Return how far below the estimated rate to run the confirmation, as a difference of logarithms."""
+        """Return the distance of the confirmation run below the estimated rate, as a difference of logarithms."""
         slope = self.long_run.slope(self.estimate()[0])
         blocks = max((run.late.blocks for run in self.judged if run.late is not None), default=_BLOCKS["confirmation"])
         half_width = quantile(0.975, max(blocks - 1, 1)) * max(
@@ -249,7 +252,7 @@ class Search:
         return min(max(half_width / slope, _MIN_MARGIN), _MAX_MARGIN) + 0.012 * failed
 
     def _rate(self, rate_rps: float) -> float:
-        """Return the rate clamped to the range that can be run, rounded to four digits."""
+        """Return the rate limited to the range that can be measured, rounded to four digits."""
         max_rps = self.law.saturation_rps * 1.02
         return float(f"{max(min(rate_rps, max_rps), 0.02 * max_rps):.4g}")
 
@@ -286,11 +289,11 @@ class EarlyEnd:
         self._expected: tuple[Floats, Bools, float] | None = None
 
     def arrivals(self, due: Floats) -> None:
-        """Set the due times of the run, which follow from its seed."""
+        """Set the due times of the run, which are determined by its seed."""
         self._expected = _expected(self._law, self._long_run, self._step.rate_rps, due, by_end=True)
 
     def second(self, ended: int, late: int) -> bool:
-        """Add one second with `ended` requests, of which `late` failed or were late.
+        """Add one second in which `ended` requests ended, `late` of which failed or were late.
 
         Return True if the run should end.
         """
@@ -320,7 +323,7 @@ def _late(latency: Floats, objective_s: float) -> Bools:
 def _expected(
     law: QueueLaw, long_run: LongRun, rate_rps: float, due: Floats, *, by_end: bool
 ) -> tuple[Floats, Bools, float]:
-    """Return the times and the lateness of each request under the law, and the law's long-run late share."""
+    """Return the times and lateness of requests that a queueing law predicts, and its long-run late share."""
     latency = law.latencies(due)
     return (due + latency if by_end else due), latency > long_run.objective_s, long_run.late(rate_rps)
 
@@ -330,7 +333,7 @@ def _long_run(law: QueueLaw, goal: Goal) -> LongRun:
 
 
 def _middle(laws: list[QueueLaw], goal: Goal) -> QueueLaw:
-    """Return the law with the median prediction of the rate."""
+    """Return the queueing law whose predicted rate is the median of the predictions of all the laws."""
     if len(laws) == 1 or goal.objective_s is None:
         return laws[0]
     # A few draws are enough, because the first run selects the law.

@@ -19,7 +19,7 @@ PERCENTILES = tuple(_PERCENTILES)
 
 @dataclass
 class Runs:
-    """The runs of a search so far, with their documents."""
+    """Runs of a search so far, with their documents."""
 
     goal: Goal
     documents: list[tuple[str, BenchDocument]] = field(default_factory=list)
@@ -79,13 +79,13 @@ def _line(single: BenchDocument, saturation: BenchDocument) -> tuple[float | Non
 
 
 def is_objective_below_execution(single: BenchDocument, goal: Goal) -> bool:
-    """Return whether even one caller, whose requests never wait, exceeds the objective on average."""
+    """Return whether the mean latency exceeds the objective even with one caller, whose requests never wait."""
     latency = single.latency.mean.value
     return goal.objective_s is not None and latency is not None and latency > 1000 * goal.objective_s
 
 
 def build(runs: Runs, search: Search | None, *, reason: str = "") -> Capacity:
-    """Return the section `capacity`. Without a search, `reason` says why there is no result."""
+    """Return the section `capacity`. If there was no search, `reason` is the reason why there is no result."""
     goal = runs.goal
     by_purpose = dict(runs.documents)
     single, saturation = by_purpose["one caller"], by_purpose.get("saturation")
@@ -113,7 +113,7 @@ def build(runs: Runs, search: Search | None, *, reason: str = "") -> Capacity:
 
 
 def _doubt(search: Search) -> str:
-    """Return a sentence on how sure the result is if no run confirmed its rate."""
+    """Return a phrase about the certainty of the result if no run confirmed its rate."""
     confirmed_rps = search.confirmed_rps
     return "no run confirmed this rate" + (
         "" if confirmed_rps is None else f", but one at {number(confirmed_rps)} requests/s met the objective"

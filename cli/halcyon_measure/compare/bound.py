@@ -1,4 +1,4 @@
-"""Conditions such as `p99 > +5%` that fail a comparison if its confidence interval shows them to hold."""
+"""Conditions such as `p99 > +5%`. A comparison fails if the confidence interval of the change shows that one holds."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _FORM = re.compile(r"\s*([a-z0-9]+)\s*([<>])\s*([+-]?\d+(?:\.\d+)?)\s*%\s*")
 
 @dataclass(frozen=True)
 class Condition:
-    """A change of a figure at which the comparison fails."""
+    """Condition on the change of a figure; a comparison fails if it holds."""
 
     text: str
     figure: str
     is_above: bool
     change: float
-    """Relative change: 0.05 is 5 % more."""
+    """Relative change; for example, 0.05 is an increase of 5 %."""
 
     @classmethod
     def parse(cls, text: str) -> Condition:
@@ -38,7 +38,10 @@ class Condition:
         return cls(text.strip(), match[1], match[2] == ">", float(match[3]) / 100)
 
     def judge(self, differences: Sequence[Difference]) -> Bound:
-        """Return the result of the condition: failed if the whole interval of the change meets it."""
+        """Return the result of the condition.
+
+        It counts as failed if the condition holds in the whole confidence interval of the change.
+        """
         change = next((difference.change for difference in differences if difference.figure == self.figure), None)
         if change is None or change.value is None:
             reason = change.reason if change is not None else "it isn't in both results"
@@ -56,8 +59,8 @@ class Condition:
 
 
 def is_passed(comparison: Comparison) -> bool:
-    """Return whether each condition of a comparison was decided, and none has failed.
+    """Return whether every condition of a comparison could be decided, and none has failed.
 
-    A pipeline must not pass because nothing was compared.
+    A condition that couldn't be decided counts as not passed, so that a pipeline doesn't pass without a comparison.
     """
     return not any(bound.failed or bound in comparison.undecided for bound in comparison.bounds)

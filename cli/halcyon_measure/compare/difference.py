@@ -16,7 +16,7 @@ NO_DIFFERENCE = "no difference shown"
 
 @dataclass(frozen=True)
 class ComparedFigure:
-    """A figure that is compared, and whether a larger value is better."""
+    """Figure that is compared, and whether a larger value is better."""
 
     read: Callable[[BenchDocument], Figure | None]
     larger_is: str
@@ -48,8 +48,8 @@ def order(rounds: int) -> str:
 def of_rounds(baseline: Sequence[BenchDocument], candidate: Sequence[BenchDocument]) -> tuple[Difference, ...]:
     """Return the differences between two sides that have one document for each round.
 
-    The two results of a round are paired, since they are close in time and have the same arrivals. The logarithms of
-    their ratios are independent from round to round, and the interval of their mean is Student's.
+    The two results of a round are paired, because they are close in time and have the same arrivals. The logarithms of
+    their ratios are independent from round to round, and Student's t distribution gives the interval of their mean.
     """
     differences = []
     for name, figure in FIGURES.items():
@@ -67,7 +67,7 @@ def of_rounds(baseline: Sequence[BenchDocument], candidate: Sequence[BenchDocume
 def of_results(baseline: BenchDocument, candidate: BenchDocument) -> tuple[Difference, ...]:
     """Return the differences between two results of one run each, with intervals from the variation within the runs.
 
-    The intervals don't include changes from one day to another.
+    The intervals don't cover variation from day to day.
     """
     differences = []
     for name, figure in FIGURES.items():

@@ -7,7 +7,7 @@ from halcyon_measure.results.number_text import count_text
 
 
 def unlike(first: BenchDocument, second: BenchDocument) -> tuple[str, ...]:
-    """Return, as phrases, what differs between two results apart from server and model."""
+    """Return phrases about the differences between two results, other than the server and the model."""
     differences = []
     for name, first_value, second_value in (
         ("objective", objective(first), objective(second)),
@@ -27,12 +27,20 @@ def unlike(first: BenchDocument, second: BenchDocument) -> tuple[str, ...]:
 
 
 def objective(document: BenchDocument) -> str:
-    """Return the objective as text, from the capacity or from the goodput; `none` if there is none."""
+    """Return the objective as text, from the capacity or else from the goodput; `none` if there is none."""
     if document.capacity is not None:
         limit = document.capacity.objective_ms
         return "none" if limit is None else f"{limit:g} ms"
     goodput = document.goodput
     return "none" if goodput.value is None else goodput.source.removeprefix("answers within ")
+
+
+def objective_s(document: BenchDocument) -> float | None:
+    """Return the objective in seconds; None if there is none."""
+    try:
+        return float(objective(document).removesuffix(" ms")) / 1000
+    except ValueError:  # none, or a text that another program has written
+        return None
 
 
 def _percentile(document: BenchDocument) -> str:

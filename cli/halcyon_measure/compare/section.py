@@ -1,4 +1,4 @@
-"""The section `comparison` of a document, from the results of both sides."""
+"""Section `comparison` of a document, built from the results of both sides."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def build(
 
     Args:
         baseline: name and results of the first side.
-        candidate: name and results of the second side, as many as of the first.
-        in_turns: True if the rounds of both sides alternated; otherwise the last run of each side is compared.
+        candidate: name and results of the second side, with the same number of results.
+        in_turns: whether the rounds of both sides alternated; if not, the last run of each side is compared.
         conditions: conditions of the option --fail-if.
-        anyway: True to compare results that differ in more than the server.
+        anyway: whether to compare results that differ in more than the server.
 
     Raises:
         SettingError: the results differ in more than the server, and `anyway` is False.
@@ -56,10 +56,10 @@ def build(
 def differing(
     baseline: tuple[str, BenchDocument], candidate: tuple[str, BenchDocument], *, anyway: bool
 ) -> tuple[str, ...]:
-    """Return, as phrases, in what two named results differ apart from the server; nothing if they are alike.
+    """Return phrases about the differences between two named results, other than the server; empty if there are none.
 
     Raises:
-        SettingError: they differ, and `anyway` is False.
+        SettingError: the results differ, and `anyway` is False.
     """
     unlike = likeness.unlike(baseline[1], candidate[1])
     if unlike and not anyway:
@@ -73,7 +73,7 @@ def differing(
 def leaderboard(
     results: Sequence[tuple[str, BenchDocument]], *, anyway: bool = False, in_turns: bool = False
 ) -> Comparison:
-    """Return the leaderboard of named results with a capacity at one objective, the largest rate first.
+    """Return the leaderboard of named results that have a capacity at the same objective, highest rate first.
 
     `in_turns` is True if the runs of the searches alternated.
 
@@ -106,9 +106,9 @@ def leaderboard(
 
 
 def _lead(rows: Sequence[LeaderboardRow], results: Mapping[str, BenchDocument]) -> str:
-    """Return how far the first row of the leaderboard is ahead of the second, with an interval.
+    """Return a text on how far the first row of the leaderboard is ahead of the second, with an interval.
 
-    The text is empty if that is unknown.
+    The text is empty if this is unknown.
     """
     if len(rows) < 2 or not rows[0].rate.value or not rows[1].rate.value:
         return ""
@@ -152,7 +152,7 @@ def _row(name: str, document: BenchDocument) -> LeaderboardRow:
 
 
 def _sentence(baseline: str, candidate: str, differences: Sequence[Difference]) -> str:
-    """Return a sentence with the significant differences, or one that there are none."""
+    """Return a sentence with the significant differences, or a sentence that there are none."""
     measured = [
         difference
         for difference in differences

@@ -1,7 +1,7 @@
-"""Wait for the due times of a schedule, to about 20 us.
+"""Wait for the due times of a schedule, accurate to about 20 us.
 
-The timer of an event loop fires 0.1 to 0.3 ms late: the kernel lets a timer slip, an idle core has to wake up, and
-asyncio cancels what waits. That would count as latency of the server.
+The timer of an event loop fires 0.1 to 0.3 ms late, because the kernel delays timers, an idle core has to wake up, and
+asyncio does work of its own. This delay would count as latency of the server.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from types import TracebackType
 from typing import Self
 
 AWAKE_S = 0.00025
-"""Time in seconds before a due time for which the process polls instead of sleeping. A larger value uses more CPU. With a
-smaller one, requests are sent late, because an idle process takes a moment to wake up."""
+"""Time in seconds before a due time during which the process polls instead of sleeping. A larger value uses more CPU.
+With a smaller value, requests are sent late, because an idle process takes a moment to wake up."""
 
 
 class DueTimes:
@@ -40,10 +40,10 @@ class DueTimes:
                 await self._stopping
 
     async def wait(self, due: float) -> None:
-        """Wait until a due time, or until the load is stopped. If the due time is over, return at once.
+        """Wait until a due time, or until the load is stopped. If the due time has passed, return at once.
 
-        The event loop gets a turn in any case, so that answers are read even if requests are due faster than they can
-        be sent.
+        The event loop runs once in any case, so that answers are read even if requests are due faster than they can be
+        sent.
         """
         delay = due - self._clock() - AWAKE_S
         if delay > 0 and not self._stop.is_set():

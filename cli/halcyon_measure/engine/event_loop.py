@@ -1,4 +1,4 @@
-"""An asyncio event loop whose timers are accurate to about 50 us.
+"""asyncio event loop whose timers are accurate to about 50 us.
 
 epoll waits in whole milliseconds, so an asyncio timer fires up to 1 ms late, which would count as latency of the
 server. Therefore the loop waits for the epoll descriptor with select, whose timeout has a resolution of microseconds.

@@ -2,8 +2,8 @@
 
 They run in their own processes, and their time is measured separately.
 
-`prepare(sample)` returns an array, or a mapping of arrays by input name. `sample` is the path of a file if files are
-given, else the number of the request. `finish(outputs)` receives the output arrays by name.
+`prepare(sample)` returns an array, or a mapping of arrays by input name. If files are given, `sample` is the path of a
+file, otherwise it is the number of the request. `finish(outputs)` receives the output arrays by name.
 """
 
 from __future__ import annotations
@@ -39,9 +39,8 @@ DECODE = "decode"
 """Name of the built-in function that reads a file and converts it to the model's input when its request is due."""
 MAX_PROCESSES = 64
 USER_ERRORS = (Exception, SystemExit)
-"""Exceptions that a user function or its file may raise. An uncaught SystemExit would end this process with its status,
-which may be 0.
-"""
+"""Exceptions that a user function or its file may raise. They include SystemExit, which would otherwise end this
+process with a status that may be 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +71,7 @@ class Hooks:
     def __init__(self, settings: HookSettings, target: Target) -> None:
         self.prepares, self.finishes = bool(settings.prepare), bool(settings.finish)
         self.busy_s = 0.0
-        """Time in seconds that the functions ran in the measured part, without the time spent waiting for a process."""
+        """Time in seconds that the functions ran in the measured part, not including waits for a process."""
         self.measured_from = self.measured_until = math.inf
         """Beginning and end of the measured part, in seconds of the monotonic clock."""
         self._pool: Executor = ProcessPoolExecutor(
@@ -84,11 +83,11 @@ class Hooks:
         )
 
     async def start(self) -> None:
-        """Start a process and wait until it is ready, so that its import of NumPy doesn't count as preparation."""
+        """Start a process and wait until it is ready, so that the import of NumPy doesn't count as preparation time."""
         await self._run(_start)
 
     async def prepare(self, number: int) -> Prepared:
-        """Return the prepared request with this number.
+        """Return the prepared request with the given number.
 
         Raises:
             HookError: the user function raised an exception, or returned something other than tensors.
@@ -97,7 +96,7 @@ class Hooks:
         return prepared
 
     async def finish(self, reply: Reply, number: int) -> float:
-        """Pass an answer to the user function `finish`, and return the time in seconds that decoding took.
+        """Pass an answer to the user function `finish`, and return the decoding time in seconds.
 
         Raises:
             HookError: the function raised an exception.
@@ -159,8 +158,8 @@ class _State:
 
 
 _STATE: list[_State] = []
-"""State of this process of the pool, as a list with one element. It is global because the pool can only call functions
-by name."""
+"""State of this process of the pool, as a list with one element. It is global because the pool calls functions by
+name."""
 
 
 def _initialize(settings_fields: Mapping[str, Any], target_fields: Mapping[str, Any]) -> None:
@@ -177,9 +176,9 @@ def _initialize(settings_fields: Mapping[str, Any], target_fields: Mapping[str, 
 
 
 def _end_with_parent() -> None:
-    """End this process with the worker, which the pool may kill.
+    """End this process together with its parent, a worker that the pool may kill.
 
-    Otherwise it would keep the pipes of the worker open, and the pool would wait for their end.
+    Otherwise this process would keep the worker's pipes open, and the pool would wait until they are closed.
     """
     parent = multiprocessing.parent_process()
     if parent is not None:
@@ -194,7 +193,7 @@ def _timed(function: Callable[..., Any], *arguments: Any) -> tuple[float, float,
 
 
 def _start() -> None:
-    """Do nothing. The pool can run this function only once a process is ready."""
+    """Do nothing. The pool runs this function in a process to find out when the process is ready."""
 
 
 def _prepare(number: int) -> Prepared:
@@ -258,7 +257,7 @@ def _finish(reply: Reply, number: int) -> float:
 
 
 def _error_text(error: BaseException, path: str) -> str:
-    """Return the place in the user's file where the error was raised, and the error, as one line."""
+    """Return the location in the user's file where the error was raised, and the error, on one line."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith(path)]
     location = f"{path}, line {lines[-1]}" if lines else path
     return f"{location}: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
@@ -268,7 +267,7 @@ def check(settings: HookSettings) -> None:
     """Load the user functions once, so that errors are found before the load begins.
 
     Raises:
-        HookError: a file can't be run, has no such function, or the number of processes is out of range.
+        HookError: a file can't be run or has no such function, or the number of processes is out of range.
     """
     if not 1 <= settings.processes <= MAX_PROCESSES:
         raise HookError(f"hook-processes is {settings.processes}; it must be 1 to {MAX_PROCESSES}, for example 2")

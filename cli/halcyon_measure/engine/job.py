@@ -1,4 +1,4 @@
-"""The job of a worker process, which the pool sends as one line of JSON."""
+"""Job of a worker process, which the pool sends as one line of JSON."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PayloadSettings:
         """Return the payloads for the model of the target.
 
         Raises:
-            TensorError: a file can't be read or doesn't fit its input, or a size of an input is unknown.
+            TensorError: a file can't be read or doesn't fit its input, or the size of an input's dimension is unknown.
         """
         if target.api == "post":
             bodies = [path for sample in self.samples for _, path in sample]
@@ -45,12 +45,12 @@ class PayloadSettings:
 
 
 FOLD_ABOVE = 5_000_000
-"""Number of requests above which a run keeps a histogram instead of one row per request. So many rows take 0.6 GB."""
+"""Number of requests above which a run keeps a histogram instead of one row per request. This many rows take 0.6 GB."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One worker process's share of a load, with all settings."""
+    """Share of a load for one worker process, with all settings."""
 
     target: Target
     scenario: Scenario
@@ -64,7 +64,7 @@ class Job:
     late_after_s: float | None = None
     """Latency in seconds above which an answer counts as late; None without an objective."""
     fold_above: int = FOLD_ABOVE
-    """Number of requests of all workers above which they are counted in a histogram."""
+    """Number of requests of all workers together above which the requests are counted in a histogram."""
     result: str = ""
     """Path of the file to which the worker writes its requests."""
 
@@ -73,7 +73,7 @@ class Job:
         return replace(self, index=index, workers=workers, result=result)
 
     def part(self, total: int) -> int:
-        """Return this worker's part of `total`, a number that is divided among the workers."""
+        """Return this worker's part of a number `total` that is divided among the workers."""
         return total // self.workers + (self.index < total % self.workers)
 
     def to_json(self) -> str:

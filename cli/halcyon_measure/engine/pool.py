@@ -39,7 +39,7 @@ _LEAD_S = 0.25
 received it by then."""
 _READY_S = 60.0
 _END_S = 120.0
-"""Maximum time in seconds for which a process writes its requests at the end. `FOLD_ABOVE` of them take half a minute."""
+"""Maximum time in seconds for a process to write its requests at the end. `FOLD_ABOVE` requests take half a minute."""
 _ERROR_LINES = 6
 
 
@@ -53,7 +53,7 @@ class WarmUp:
 
 
 class SilenceError(errors.MeasureError):
-    """A worker process that has sent no event in time."""
+    """A worker process has sent no event in time."""
 
 
 class Observer(Protocol):
@@ -63,12 +63,12 @@ class Observer(Protocol):
         """Schedule the sampling from `start_s` on, in seconds of the monotonic clock, and return at once."""
 
     def end(self) -> None:
-        """Take the last samples. Called when all answers have arrived."""
+        """Take the last samples. This is called when all answers have arrived."""
 
 
 Progress = Callable[[str, float, Block], bool | None]
 """Function called once a second with the phase (`warm-up` or `measuring`), the seconds since its start, and the counts
-of the last second. If it returns True while measuring, the run ends early and keeps what it has measured."""
+of the last second. If it returns True while measuring, the run ends early and keeps its results so far."""
 
 
 def processes_for(scenario: Scenario, cores: int) -> int:
@@ -93,9 +93,9 @@ class Pool:
         self._workers: list[subprocess.Popen[str]] = []
         self._readers: list[threading.Thread] = []
         self._error_lines: deque[str] = deque(maxlen=_ERROR_LINES)
-        """Last lines of the workers' standard error, to which functions of the user may print."""
+        """Last lines of the workers' standard error, to which user functions may also print."""
         self._stopped_at: float | None = None
-        """Time of the monotonic clock at which the load was ended early; None if it wasn't."""
+        """Monotonic time at which the load was ended early, in seconds; None if it wasn't ended early."""
 
     def __enter__(self) -> Self:
         count = len(self._results)
@@ -134,7 +134,7 @@ class Pool:
         self._folder.cleanup()
 
     def run(self, *, warm_up: WarmUp, progress: Progress | None = None, observer: Observer | None = None) -> Run:
-        """Run the load from warm-up to the last answer. Ctrl-C ends the run early, and it keeps what it has measured.
+        """Run the load from warm-up to the last answer. Ctrl-C ends the run early; the results so far are kept.
 
         Raises:
             MeasureError: a worker can't send the load.
@@ -181,7 +181,7 @@ class Pool:
     def _warm(self, begin: float, warm_up: WarmUp, progress: Progress | None) -> tuple[bool, bool]:
         """Run the warm-up.
 
-        Return whether the load has settled, or the warm-up is fixed, and whether Ctrl-C interrupted it.
+        Return whether the load has settled (or the warm-up has a fixed length), and whether Ctrl-C interrupted it.
         """
         blocks: list[Block] = []
         try:
@@ -264,7 +264,7 @@ class Pool:
         return index, event
 
     def _stop(self) -> None:
-        """End the load early: nothing more is sent, and the answers of the sent requests are awaited."""
+        """End the load early: send no more requests, and wait for the answers to those that were sent."""
         self._stopped_at = time.monotonic()
         self._command({"stop": True})
 
@@ -302,12 +302,14 @@ def measured_s(
     stopped_s: float | None,
     has_warm_up: bool = True,
 ) -> float:
-    """Return the length of the measured part in seconds, in which requests became due.
+    """Return the length of the measured part, in which requests became due, in seconds.
 
-    `stopped_s` is the time at which the load was ended early, or None. The time in which the last answers are awaited
-    isn't part of it if a schedule decides when requests are due. Otherwise, slow answers would lower the rate. Without a
-    warm-up, all callers begin at the start, so it is at least the mean time for which a caller waited for answers. With
-    only the length of the scenario, the rate would be too high.
+    `stopped_s` is the time at which the load was ended early, or None. With a schedule, the wait for the last answers isn't
+    part of the length, because slow answers would lower the rate.
+
+    In `offline`, and if all callers begin at the start (no warm-up), no answers of earlier requests arrive in the run.
+    Divided by the length of the scenario alone, the answers after its end would make the rate too high. So the length
+    is that to the last answer, or the mean time for which a caller waited for answers.
     """
     length = scenario.duration_s if scenario.kind != "trace" else scenario.trace[-1]
     count, last_due, last_done = 0, 0.0, 0.0
@@ -315,12 +317,14 @@ def measured_s(
         count, last_due, last_done = len(folded), folded.last_due_s, folded.last_done_s
     elif len(columns):
         count, last_due, last_done = len(columns), float(columns.due[-1]), float(np.nanmax(columns.done))
-    if scenario.kind in {"blocking", "offline"}:
-        is_full_length = scenario.kind == "blocking" and scenario.requests is None and stopped_s is None
-        if is_full_length:
+    if scenario.kind == "offline":
+        return max(last_done, 1e-9)
+    if scenario.kind == "blocking":
+        has_all = scenario.requests is not None and count >= scenario.requests
+        if stopped_s is None and not has_all:
             waited_s = float(np.nansum(columns.done - columns.due)) / scenario.callers
             return length if has_warm_up else max(length, waited_s)
-        return min(length, max(last_done, 1e-9))
+        return max(min(length, last_done) if has_warm_up else last_done, 1e-9)
     if stopped_s is not None:
         length = min(length, stopped_s)
     if scenario.requests is not None and count >= max(scenario.requests, 2):
@@ -331,7 +335,7 @@ def measured_s(
 def _merged(paths: Sequence[Path], good_within_s: float | None) -> tuple[Columns, Folded | None, list[str], list[str]]:
     """Return the requests of all processes, as rows or as counts, with common lists of messages and pods.
 
-    If at least one process has counted its requests in a histogram, the result is counts of all.
+    If at least one process has counted its requests in a histogram, all requests are returned as counts.
     """
     messages: list[str] = []
     pods: list[str] = []
@@ -357,7 +361,7 @@ def _merged(paths: Sequence[Path], good_within_s: float | None) -> tuple[Columns
 
 
 def _indices(texts: Sequence[str], common: list[str]) -> list[int]:
-    """Add those of `texts` that are missing in `common`, and return the index in `common` of each text."""
+    """Add the texts that are missing in `common` to it, and return the index in `common` of each text."""
     common += [text for text in dict.fromkeys(texts) if text not in common]
     return [common.index(text) for text in texts]
 

@@ -12,7 +12,8 @@ from halcyon_measure.results.columns import Columns
 from halcyon_measure.results.folded import Folded
 
 MAX_MESSAGES = 64
-"""Maximum number of different failure messages that are kept. Any others are recorded as the last one, `other`."""
+"""Maximum number of different failure messages that are kept. All further messages are recorded as the last one,
+`other`."""
 OTHER = "other messages"
 CHUNK = 500
 """Number of requests that are converted to columns at once, which takes less than a millisecond."""
@@ -20,7 +21,7 @@ CHUNK = 500
 
 @dataclass
 class Second:
-    """Counts of the requests that ended in the last second, for progress and for detecting the end of warm-up."""
+    """Counts of the requests that ended in the last second, for progress and for detecting the end of the warm-up."""
 
     answered: int = 0
     failed: int = 0
@@ -50,18 +51,18 @@ class Recorder:
     late_after_s: float = math.inf
     """Latency in seconds above which an answer counts as late in the summary of a second."""
     good_within_s: float = math.inf
-    """Latency in seconds up to which an answer counts as good, for requests that are folded into counts."""
+    """Latency in seconds up to which an answer counts as good, for requests that are stored as counts."""
     fold_above: float = math.inf
-    """Number of requests above which they are folded into counts."""
+    """Number of requests above which requests are stored as counts instead of rows."""
     rows: list[tuple[float, ...]] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
     pods: list[str] = field(default_factory=list)
     second: Second = field(default_factory=Second)
     warm_up: int = 0
-    """Number of requests of the warm-up that have ended."""
+    """Number of warm-up requests that have ended."""
     _chunks: deque[Columns] = field(default_factory=deque)
     _chunked_rows: int = 0
-    """Number of requests that were put into chunks."""
+    """Number of requests that were converted to chunks of columns."""
     _folded: Folded | None = None
     _message_index: dict[str, int] = field(default_factory=dict)
     _pod_index: dict[str, int] = field(default_factory=dict)
@@ -127,7 +128,7 @@ class Recorder:
     def _put_chunk(self) -> None:
         """Convert the rows to a chunk of columns, which takes a quarter of the memory.
 
-        Above the limit, fold the oldest chunks into counts.
+        Above the limit `fold_above`, convert the oldest chunks to counts.
         """
         if self.rows:
             self._chunks.append(Columns.of(self.rows))

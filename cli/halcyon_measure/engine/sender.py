@@ -22,19 +22,20 @@ from halcyon_measure.schedule.scenario import Scenario
 Result = TypeVar("Result")
 
 AFTER_FAILURE_S = 0.05
-"""Pause in seconds of a caller after a failure. Without it, a server that rejects at once would get thousands of
-requests per second."""
+"""Pause in seconds of a caller after a failure. Without it, a server that rejects requests at once would get thousands
+of requests per second."""
 
 _POLL_S = 0.5
 
 Check = Callable[[Reply], str]
-"""Function that returns a description of how an answer differs from the expected one; empty if it doesn't."""
+"""Function that returns a description of the difference between an answer and the expected one; empty if they are
+equal."""
 
 
 class Sender:
     """Sender of one process's share of the requests.
 
-    In `blocking`, each caller waits for its answer; otherwise a schedule decides.
+    In `blocking`, each caller waits for its answer; in other scenarios, a schedule determines the times.
 
     The event `stop` ends the sending early. All times are of `clock`, which is the same in all processes of a machine.
     """
@@ -56,7 +57,7 @@ class Sender:
         self._measured_left = math.inf
         self._in_flight: set[asyncio.Task[None]] = set()
         self._wait_s = 0.0
-        """Time in seconds for which requests in flight were awaited after the load before they were cancelled, for messages."""
+        """Time in seconds that requests in flight got after the load before they were cancelled, for messages."""
         self.error: HookError | None = None
         """Error of a user function, which ends the load; None if there was none."""
 
@@ -65,8 +66,8 @@ class Sender:
     ) -> None:
         """Send each request at `begin` plus its due time.
 
-        A request that can't be sent within `give_up_s` after its due time counts as not sent. Return once the last one
-        is sent, without waiting for answers.
+        A request that can't be sent within `give_up_s` seconds after its due time counts as not sent. Return once the
+        last request is sent, without waiting for answers.
         """
         full_message = f"not sent: {max_in_flight} requests were in flight"
         late_message = f"not sent: the client was more than {give_up_s:g} s late"
@@ -84,7 +85,7 @@ class Sender:
                     self._start(due)
 
     async def run_offline(self, due_times: Iterator[float], *, begin: float, in_flight: int, end: float) -> None:
-        """Send all requests, with at most `in_flight` in flight. Those left at `end` count as not sent."""
+        """Send all requests, with at most `in_flight` in flight. Requests not sent by `end` count as not sent."""
         for offset in due_times:
             while len(self._in_flight) >= in_flight and self._clock() < end and not self._stop.is_set():
                 await asyncio.wait(
@@ -100,10 +101,10 @@ class Sender:
     async def run_blocking(
         self, scenario: Scenario, *, callers: int, end: Callable[[], float], give_up_s: float = math.inf
     ) -> None:
-        """Run callers until `end()`, and return after the last answer, or `give_up_s` later.
+        """Run callers until `end()`, and return after the last answer, or `give_up_s` seconds later.
 
-        A caller sends its next request when it has received an answer. Requests in flight that are given up are counted
-        as by `drain`.
+        A caller sends its next request when it has received an answer. Requests that are still in flight then are
+        counted as in `drain`.
         """
 
         async def caller() -> None:
@@ -134,9 +135,9 @@ class Sender:
         self._measured_left = math.inf if measured is None else measured
 
     async def drain(self, timeout_s: float) -> None:
-        """Wait at most `timeout_s` seconds for the requests in flight, and cancel those that are left.
+        """Wait at most `timeout_s` seconds for the requests in flight, and cancel those that remain.
 
-        A cancelled request counts as not sent if it was still in the user function `prepare`, and else as timed out.
+        A cancelled request counts as not sent if the user function `prepare` was still running, otherwise as timed out.
         """
         if self._in_flight:
             await asyncio.wait(self._in_flight, timeout=timeout_s)
@@ -144,7 +145,7 @@ class Sender:
             await self._give_up(self._in_flight, timeout_s)
 
     async def _give_up(self, tasks: Collection[asyncio.Task[None]], waited_s: float) -> None:
-        """Cancel these tasks, whose requests are then recorded."""
+        """Cancel these tasks. Their requests are then recorded."""
         self._wait_s = waited_s
         for task in tasks:
             task.cancel()
@@ -247,7 +248,7 @@ class Sender:
 
 
 def expected(values: dict[str, Any], outputs: Callable[[Reply], dict[str, Any]]) -> Check:
-    """Return a check that compares the outputs of an answer with `values`, floats within one part in 10,000."""
+    """Return a check that compares the outputs of an answer with `values`. Floats may differ by one part in 10,000."""
     # The texts of an answer are bytes.
     values = {
         name: np.char.encode(array, "utf-8") if array.dtype.kind == "U" else array for name, array in values.items()

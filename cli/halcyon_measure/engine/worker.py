@@ -8,7 +8,7 @@ the worker ends too.
 | --- | --- |
 | {"begin": T} | send from T on, as warm-up |
 | {"measure": T, "end": T} | count requests that are due from the first time on; callers begin none after the second |
-| {"stop": true} | send nothing more |
+| {"stop": true} | send no further requests |
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class Usage:
         self.reset()
 
     def reset(self) -> None:
-        """Set all values to 0 and begin to count."""
+        """Set all values to 0 and start to count."""
         self._began, self._cpu_s, self._waited_s = time.monotonic(), _cpu_s(), _waited_s()
         self._gc_s = self._gc_longest_s = 0.0
 
     def to_dict(self) -> dict[str, float]:
-        """Return wall time, CPU time, time waiting for a core, and time of garbage collection, in seconds."""
+        """Return wall time, CPU time, time waiting for a core, and garbage collection time, in seconds."""
         return {
             "wall_s": time.monotonic() - self._began,
             "cpu_s": _cpu_s() - self._cpu_s,
@@ -77,7 +77,7 @@ class Usage:
 
 
 class Worker:
-    """Execution of one job in this process."""
+    """Executor of one job in this process."""
 
     def __init__(self, job: Job, usage: Usage) -> None:
         self._job, self._usage = job, usage
@@ -139,6 +139,9 @@ class Worker:
             if hooks is not None:
                 hooks.measured_until = time.monotonic()
             await sender.drain(job.target.timeout_s + _GRACE_S)
+            if job.scenario.kind == "offline":
+                # All requests are due at once, so the run lasts until the last answer.
+                usage = self._usage.to_dict()
         finally:
             if seconds is not None:
                 seconds.cancel()
@@ -253,9 +256,9 @@ async def _run(job: Job, usage: Usage, commands: IO[str]) -> dict[str, Any]:
 
 
 def raise_file_limit() -> None:
-    """Allow this process as many open files as its hard limit does, because each request in flight has a connection.
+    """Raise this process's limit on open files to the hard limit, because each request in flight has a connection.
 
-    Most shells have a limit of 1024. Above it, requests would fail as if the server had refused their connections.
+    Most shells set a limit of 1024. Above it, requests would fail as if the server had refused their connections.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)

@@ -1,4 +1,4 @@
-"""The section `alone` of a document and the machine's peak rates, each measured in a child process."""
+"""Section `alone` of a document, and the machine's peak rates, each measured in a child process."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from halcyon_measure.roofline.build import Execution, measured_peak
 
 SAMPLES = 5
 MIN_WORKING_SET = 2**20
-"""Minimum working set of the triad, in bytes. With less, the time would be that of the calls and not that of the
-memory."""
+"""Minimum working set of the triad (a = b + 3 c), in bytes. With less, the time of the calls would be measured instead
+of the memory."""
 MAX_WORKING_SET = 2**28
 _BLOCKS, _DRAWS = 20, 200
 _SOURCE = "executions in one process, one after the other"
@@ -27,7 +27,7 @@ _SOURCE = "executions in one process, one after the other"
 def alone(
     model: Path, *, batches: Sequence[int], sizes: Mapping[str, int], threads: int, seconds: float = 3.0, seed: int = 1
 ) -> Alone:
-    """Run a model with each batch size for some seconds, with random inputs, and return its times.
+    """Run a model with each batch size for some seconds, with random inputs, and return the section with its times.
 
     Raises:
         ModelError: the model doesn't load or run.
@@ -73,7 +73,7 @@ def peaks(datatype: str, *, threads: int, working_set: int) -> tuple[Peak, Peak]
 
     `working_set` is the size of the arrays in bytes.
 
-    The memory rate is the larger of writing (triad) and reading, because models mostly read.
+    The memory rate is the larger of the rates of the triad and of reading, because models mostly read.
     """
     size = min(max(working_set, MIN_WORKING_SET), MAX_WORKING_SET)
     job = {"kind": "peaks", "datatype": datatype, "threads": threads, "working_set": size, "samples": SAMPLES}
@@ -88,12 +88,12 @@ def peaks(datatype: str, *, threads: int, working_set: int) -> tuple[Peak, Peak]
 
 
 def memory_figure(result: Mapping[str, Any]) -> Figure:
-    """Return the growth of memory of a measured process."""
+    """Return the growth of the memory of the measured process, as a figure."""
     return Figure(value=result["memory_bytes"], unit="bytes", n=1, source="most memory minus that before the load")
 
 
 def point(batch: int, times: Sequence[float]) -> AlonePoint:
-    """Return the figures of one batch size from its times in seconds, with 95 % intervals by a block bootstrap."""
+    """Return the figures for one batch size, from its times in seconds, with 95 % intervals from a block bootstrap."""
     values = np.array(times)
     low, high = _interval(values, None)
     return AlonePoint(
@@ -123,7 +123,7 @@ def _figure(value: float, unit: Unit, values: np.ndarray[Any, Any], share: float
 def _interval(values: np.ndarray[Any, Any], share: float | None) -> tuple[float, float]:
     """Return the 95 % interval of the mean, or of the percentile `share`.
 
-    Blocks are drawn, because successive times are correlated.
+    The bootstrap draws blocks, because successive times are correlated.
     """
     size = -(-len(values) // _BLOCKS)
     count = len(values) // size

@@ -29,7 +29,7 @@ _TYPES: Mapping[str, Any] = {
     "uint8": np.uint8, "uint16": np.uint16, "uint32": np.uint32, "uint64": np.uint64,
 }  # fmt: skip
 _CHUNK = 16_384
-"""Number of elements that a thread adds at once. Three arrays of this size fit into the L2 cache of a core."""
+"""Number of elements that a thread processes at once. Three arrays of this size fit into the L2 cache of a core."""
 _SAMPLE_S = 0.3
 MAX_SAMPLES = 15
 _MAX_CV = 0.02
@@ -40,8 +40,8 @@ def run(job: Mapping[str, Any]) -> dict[str, Any]:
     """Load a model, run it with each batch size, and return times in seconds and sizes in bytes.
 
     Fields of the job: `model`, `threads`, `batches`, `seconds` for each batch size, `sizes` of symbolic dimensions, and
-    `seed`. Optional are `data`, an .npz file with the inputs, and `outputs`, an .npz file to write. It receives the
-    outputs of all rows of the data, executed `rows_at_a_time`.
+    `seed`. Optional fields: `data`, an .npz file with the inputs, and `outputs`, an .npz file to which the outputs of
+    all rows of the data are written. The rows are executed `rows_at_a_time`.
     """
     import onnxruntime  # noqa: PLC0415  # of the extra models
 
@@ -171,7 +171,7 @@ def _product(datatype: str, threads: int) -> tuple[Callable[[], Any], float]:
 
 
 def _triad(arrays: tuple[np.ndarray[Any, Any], ...]) -> None:
-    """Compute a = b + 3 c in pieces that stay in a core's cache between multiplication and addition."""
+    """Compute a = b + 3 c in chunks that stay in a core's cache between the multiplication and the addition."""
     a, b, c = arrays
     for begin in range(0, len(a), _CHUNK):
         piece = slice(begin, begin + _CHUNK)
@@ -184,7 +184,7 @@ def _read(arrays: tuple[np.ndarray[Any, Any], ...]) -> None:
 
 
 def _rate(execute: Callable[[], Any], amount: float) -> float:
-    """Return the rate of the fastest execution within `_SAMPLE_S` seconds: other processes only slow it down."""
+    """Return the rate of the fastest execution within `_SAMPLE_S` seconds; other processes only slow it down."""
     execute()
     fastest, end = math.inf, time.perf_counter() + _SAMPLE_S
     while time.perf_counter() < end:
@@ -195,9 +195,9 @@ def _rate(execute: Callable[[], Any], amount: float) -> float:
 
 
 def _largest(sample: Callable[[], float], count: int) -> list[float]:
-    """Return the largest `count` samples in their order.
+    """Return the largest `count` samples, in the order in which they were taken.
 
-    Samples are taken until these are consistent, at most `MAX_SAMPLES`.
+    Samples are taken until the largest are consistent, but at most `MAX_SAMPLES`.
     """
     samples: list[float] = []
     while len(samples) < MAX_SAMPLES:

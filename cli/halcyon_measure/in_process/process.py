@@ -1,4 +1,4 @@
-"""Start of the child process, and the reading of its result."""
+"""Start of the child process, and reading of its result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays in a file of NumPy, .npz or .npy. A file that is cut off, damaged or of another kind is one kind of error."""
+"""Reader of arrays from NumPy files (.npz, .npy). All kinds of damaged files raise the same error."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ import numpy as np
 import numpy.typing as npt
 
 DAMAGES = (ValueError, EOFError, AttributeError, TypeError, NotImplementedError, struct.error, zlib.error, zipfile.BadZipFile)  # fmt: skip
-"""Errors of NumPy and of the archive for files that are cut off, damaged, or no files of NumPy."""
+"""Exceptions of NumPy and zipfile for files that are truncated, damaged, or not NumPy files."""
 
 
 def arrays(source: Path | BinaryIO) -> dict[str, npt.NDArray[Any]]:
-    """Return the arrays of an .npz file by name, or that of an .npy file with an empty name, whatever the file's suffix.
+    """Return the arrays of an .npz file by name, or the array of an .npy file with an empty name.
+
+    The suffix of the file doesn't matter.
 
     Raises:
-        ValueError: the file isn't one of NumPy, is cut off or damaged, or contains something else than arrays.
+        ValueError: the file isn't a NumPy file, is truncated or damaged, or contains something other than arrays.
     """
     try:
         if isinstance(source, Path):

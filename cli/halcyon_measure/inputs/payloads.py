@@ -19,7 +19,7 @@ from halcyon_measure.inputs.tensors import Array, InputFile, ModelInput, tensors
 
 MAX_PAYLOADS = 64
 MAX_BYTES = 256 * 2**20
-"""Maximum memory of all payloads of one process, in bytes."""
+"""Maximum total size of all payloads of one process, in bytes."""
 MAX_ROWS = 4096
 _ROWS = re.compile(r"(\d+)(?:\.\.(\d+))?")
 _LETTERS = 16
@@ -28,7 +28,7 @@ _MAX_INTEGER = 100
 
 @dataclass(frozen=True)
 class Rows:
-    """Range of the number of rows of a request, from `least` to `most`. All numbers in it are equally frequent."""
+    """Number of rows of a request, from `least` to `most`. All numbers in this range are equally frequent."""
 
     least: int = 1
     most: int = 1
@@ -76,8 +76,8 @@ def random_payloads(
 ) -> list[Payload]:
     """Return payloads with random values: floats from 0 to 1, integers from 0 to 99, strings of 16 letters.
 
-    `shapes` has the sizes of the dimensions without the rows, for inputs whose metadata leaves them open. Optional
-    inputs are left out unless they have a shape there, because most are settings, for which random values make no sense.
+    `shapes` contains the sizes of dimensions without the rows, for inputs whose metadata leaves them open. Optional
+    inputs are omitted unless `shapes` contains them, because most are settings, for which random values make no sense.
 
     Raises:
         TensorError: a size is unknown, or the model accepts only one row.
@@ -119,8 +119,8 @@ def file_payloads(
 ) -> list[Payload]:
     """Return payloads from samples, each with the files of one request. A sample of one row is repeated to `rows` rows.
 
-    There is one payload for each sample. With a range of rows, samples of one row have as many as each number of rows
-    needs to be equally frequent.
+    There is one payload for each sample. With a range of rows, samples of one row are used several times, so that all
+    numbers of rows are equally frequent.
 
     Raises:
         TensorError: a file doesn't fit its input, or the samples are larger than `MAX_BYTES`.
@@ -158,7 +158,7 @@ def rows_of(arrays: Mapping[str, Array], inputs: Sequence[ModelInput]) -> int:
 
 
 def _sizes(rows: Rows, rng: np.random.Generator, count: int) -> list[int]:
-    """Return the number of rows of about `count` payloads: rounds with each number once, in random order."""
+    """Return the numbers of rows for about `count` payloads: rounds that contain each number once, in random order."""
     span = rows.most - rows.least + 1
     # Only whole rounds: otherwise some sizes would be sent more often than others.
     order = rng.permutation(max(count // span, 1) * span).tolist()
@@ -212,7 +212,7 @@ def _shape(
 
 
 def _check_size(inputs: Sequence[ModelInput], tensor_shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Check that the tensors of a request aren't larger than `MAX_BYTES`, before any memory is taken."""
+    """Check that the tensors of a request aren't larger than `MAX_BYTES`, before memory is allocated."""
     sizes = {
         model_input.name: math.prod(tensor_shapes[model_input.name]) * _element_bytes(model_input.datatype)
         for model_input in inputs

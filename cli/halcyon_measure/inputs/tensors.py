@@ -34,9 +34,9 @@ class ModelInput:
     datatype: str
     """Triton data type, for example FP32."""
     shape: tuple[int, ...]
-    """Shape, with -1 for any size. It includes the batch dimension if the model supports batching."""
+    """Shape; -1 means any size. It includes the batch dimension if the model supports batching."""
     is_optional: bool = False
-    """True if a request may leave it out, as the model's configuration says."""
+    """Whether a request may omit the input, according to the model's configuration."""
 
     def describe(self) -> str:
         """Return a description such as `pixels FP32[-1, 64]`."""
@@ -45,7 +45,7 @@ class ModelInput:
 
 @dataclass(frozen=True)
 class InputFile:
-    """A file with values for an input. `name` is the input's name, or None if it isn't given."""
+    """File with values for an input. `name` is the name of the input, or None if the name isn't given."""
 
     path: str
     content: bytes
@@ -63,7 +63,7 @@ def raw_content(array: Array, kind: str) -> bytes:
 
 
 def binary_body(arrays: Mapping[str, Array], inputs: Sequence[ModelInput]) -> tuple[bytes, int]:
-    """Return the body of a KServe v2 request with binary inputs and outputs, and the length of its JSON."""
+    """Return the body of a KServe v2 request with binary inputs and outputs, and the length of its JSON part."""
     contents = {
         model_input.name: raw_content(arrays[model_input.name], model_input.datatype)
         for model_input in inputs
@@ -165,7 +165,7 @@ def _json(file: InputFile, inputs: Sequence[ModelInput]) -> Mapping[str, Array]:
 def is_request(document: Any, inputs: Sequence[ModelInput]) -> bool:
     """Return whether a JSON value is a KServe v2 request, and not an object with values by input name.
 
-    In both, the field `inputs` may be a list: a model may have an input with this name.
+    Both may have a field `inputs` with a list, because a model may have an input with this name.
     """
     listed = document.get("inputs") if isinstance(document, dict) else None
     if not isinstance(listed, list):
@@ -175,10 +175,10 @@ def is_request(document: Any, inputs: Sequence[ModelInput]) -> bool:
 
 
 def array_of(values: Any) -> Array:
-    """Return values, for example of JSON, as an array. No integer of 64 bits loses digits, and no text its last bytes.
+    """Return values, for example from JSON, as an array, without loss of digits of integers or of zero bytes in texts.
 
-    NumPy makes floats of integers above 2^63 beside smaller ones, and of integers beside floats. It removes zero bytes
-    at the end of texts and bytes.
+    NumPy converts integers to floats if they are above 2^63 or mixed with floats. It removes zero bytes at the end of
+    texts and bytes.
 
     Raises:
         ValueError: lists in the values have different lengths.
@@ -210,12 +210,14 @@ def _array(values: Any, file: InputFile) -> Array:
 
 
 def _single_input(file: InputFile, inputs: Sequence[ModelInput]) -> ModelInput:
-    """Return the only input of the model. Used for a file that names no input."""
+    """Return the only input of the model, for a file that names no input."""
     if file.name is not None:
         for model_input in inputs:
             if model_input.name == file.name:
                 return model_input
-        raise TensorError(f"{file.path}: the model has no input {file.name}; it has {_describe(inputs)}")
+        raise TensorError(f"{file.path}: the model has no input {file.name}; it has {_describe(inputs) or 'none'}")
+    if not inputs:
+        raise TensorError(f"{file.path}: the server's metadata of the model has no inputs, so it fits none")
     if len(inputs) != 1:
         raise TensorError(
             f"{file.path}: the model has {len(inputs)} inputs ({_describe(inputs)}); name one, for example --input {inputs[0].name}={file.path}"

@@ -18,11 +18,11 @@ DEFAULT_BATCHES = (1, 8, 32)
 def analyse(path: Path, *, batches: Sequence[int] = (), sizes: Mapping[str, int] | None = None) -> Static:
     """Return the section `static` with the counts of a model for each batch size.
 
-    `sizes` has the sizes of symbolic dimensions, by name or as INPUT:INDEX. If `batches` is empty, `DEFAULT_BATCHES` is
-    used, or the model's batch size if that is fixed.
+    `sizes` contains the sizes of symbolic dimensions, by name or as INPUT:INDEX. If `batches` is empty, the model's
+    fixed batch size is used, or `DEFAULT_BATCHES` if it has none.
 
     Raises:
-        ModelError: the model can't be counted, or a size is missing or invalid.
+        ModelError: the model's operations can't be counted, or a size is missing or invalid.
     """
     model = reader.read(path)
     bindings = dict(sizes or {})
@@ -48,7 +48,7 @@ def analyse(path: Path, *, batches: Sequence[int] = (), sizes: Mapping[str, int]
 
 
 def static_from_flops(path: Path, flops: float) -> Static:
-    """Return the section `static` for a model in another format, whose operations per row the user gives.
+    """Return the section `static` for a model in another format, for which the user gives the operations per row.
 
     Raises:
         ModelError: there is no such file, or the number isn't positive.
@@ -93,7 +93,7 @@ def _bind(
 
 
 def _batch(shapes: Sequence[TensorShape], dimensions: Sequence[str], sizes: Mapping[str, int]) -> list[str]:
-    """Return the names of the batch dimensions: one named "batch...", else the first dimensions of the inputs."""
+    """Return the names of the batch dimensions: one named "batch...", or else the first dimensions of the inputs."""
     first = [name for name in _first(shapes) if name not in sizes]
     named = [name for name in dimensions if name.lower().startswith("batch") and name not in sizes]
     # If the first dimensions have several names (for example batch and frames), only one is the batch.
@@ -102,7 +102,7 @@ def _batch(shapes: Sequence[TensorShape], dimensions: Sequence[str], sizes: Mapp
 
 
 def _first(shapes: Sequence[TensorShape]) -> list[str]:
-    """Return the names of the inputs' first dimensions that are symbolic."""
+    """Return the names of the inputs' first dimensions, if they are symbolic."""
     first = [shape.model_copy(update={"shape": shape.shape[:1]}) for shape in shapes]
     return reader.symbolic(first)
 

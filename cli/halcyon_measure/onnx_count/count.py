@@ -27,7 +27,7 @@ _REASONS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Counted:
-    """Counts of a graph for one batch size, with those that are the same for all batch sizes."""
+    """Counts of a graph for one batch size, and counts that don't depend on the batch size."""
 
     size: StaticSize
     parameters: int
@@ -52,7 +52,7 @@ class _Uncounted:
 
 
 def count(graph: Graph, batch: int) -> Counted:
-    """Return the counts of a graph whose tensor shapes are those for this batch size."""
+    """Return the counts of a graph whose tensor shapes are those for the batch size `batch`."""
     constants = _Constants(graph)
     totals: defaultdict[str, _Totals] = defaultdict(_Totals)
     uncounted: defaultdict[tuple[str, UncountedKind, str], _Uncounted] = defaultdict(_Uncounted)
@@ -111,7 +111,7 @@ def count(graph: Graph, batch: int) -> Counted:
 
 
 class _Constants:
-    """Constant tensors of a graph: those stored in the model, and those computed from constants only."""
+    """Constant tensors of a graph: those that are stored in the model, and those computed only from constants."""
 
     def __init__(self, graph: Graph, outer: _Constants | None = None) -> None:
         self.tensors: Mapping[str, Tensor] = {**(outer.tensors if outer else {}), **graph.tensors}
@@ -138,7 +138,7 @@ class _Constants:
         return self._roots.keys()
 
     def read_by(self, node: Node) -> int:
-        """Return the bytes of constants that a node reads, and mark these constants as used."""
+        """Return the number of bytes of constants that a node reads, and mark these constants as used."""
         total = 0
         for index in range(len(node.inputs)):
             for root, role in self._roles(node, index).items():
@@ -165,7 +165,7 @@ class _Constants:
         return roots
 
     def parameters(self) -> tuple[int, str]:
-        """Return the number of parameters, and the data type of most of them."""
+        """Return the number of parameters, and their most frequent data type."""
         by_type: Counter[str] = Counter()
         for root, roles in self._used.items():
             tensor = self._sizes[root]
@@ -184,7 +184,7 @@ class _Constants:
 def _nodes(graph: Graph, scope: _Constants, times: int) -> Iterator[tuple[Node, _Constants, int]]:
     """Yield each node with the constants in its scope and the number of its executions.
 
-    Bodies of control flow are included.
+    The bodies of control flow operators are included.
     """
     for node in graph.nodes:
         yield node, scope, times
@@ -193,7 +193,7 @@ def _nodes(graph: Graph, scope: _Constants, times: int) -> Iterator[tuple[Node, 
 
 
 def _steps(node: Node, scope: _Constants) -> int | None:
-    """Return the number of iterations of a control flow node's body; None if it isn't known."""
+    """Return the number of iterations of a control flow node's body; None if it is unknown."""
     if node.operator == "Loop" and node.inputs and node.inputs[0]:
         return scope.values.get(node.inputs[0])
     if node.operator == "Scan":
@@ -233,7 +233,7 @@ def _inputs(node: Node, tensors: Mapping[str, Tensor]) -> str:
 
 
 def _activations(node: Node, scope: _Constants) -> int:
-    """Return the bytes of non-constant tensors that a node reads and writes."""
+    """Return the number of bytes of non-constant tensors that a node reads and writes."""
     if node.operator in uncounted_operators.VIEWS and not node.domain:
         return 0
     names = {name for name in (*node.inputs, *node.outputs) if name and name not in scope.names}
@@ -246,7 +246,7 @@ def _bytes(tensors: Mapping[str, Tensor], name: str) -> int:
 
 
 def _reads(node: Node) -> Iterator[str]:
-    """Yield the tensors that a node reads, with those that its bodies read from the graph around them."""
+    """Yield the tensors that a node reads, including those that its bodies read from the enclosing graph."""
     yield from node.inputs
     for body in node.bodies:
         for inner in body.nodes:
@@ -255,7 +255,7 @@ def _reads(node: Node) -> Iterator[str]:
 
 
 def _live(graph: Graph, constants: AbstractSet[str]) -> tuple[int, int]:
-    """Return the total bytes of the intermediate tensors, and the peak bytes of all tensors live at the same time."""
+    """Return the total bytes of intermediate tensors, and the peak bytes of tensors that are live at the same time."""
     storage: dict[str, str] = {}
     last: dict[str, int] = {}
     for index, node in enumerate(graph.nodes):

@@ -1,4 +1,4 @@
-"""Graph of operators with the shapes of its tensors, as the counts need it. Pure."""
+"""Graph of operators with the shapes of its tensors, for counting operations and bytes. Pure."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class Tensor:
 
     datatype: str
     shape: tuple[int, ...] | None
-    """Shape; None if it isn't known."""
+    """Shape; None if unknown."""
 
     @property
     def elements(self) -> int | None:
-        """Number of elements; None if the shape isn't known."""
+        """Number of elements; None if the shape is unknown."""
         return None if self.shape is None else math.prod(self.shape)
 
     @property
     def bytes(self) -> int | None:
-        """Size in bytes; None if shape or type isn't known."""
+        """Size in bytes; None if the shape or the type is unknown."""
         bits = BITS.get(self.datatype)
         return None if self.shape is None or bits is None else -(-math.prod(self.shape) * bits // 8)
 
@@ -52,7 +52,7 @@ class Node:
 
     @property
     def kind(self) -> str:
-        """Operator name, with the domain in front unless it is ai.onnx."""
+        """Name of the operator, with the domain as a prefix unless the domain is ai.onnx."""
         return f"{self.domain}.{self.operator}" if self.domain else self.operator
 
 
@@ -62,11 +62,11 @@ class Graph:
 
     nodes: tuple[Node, ...]
     tensors: Mapping[str, Tensor]
-    """Tensors by name, without those whose type isn't known."""
+    """Tensors by name. Tensors whose type is unknown are missing."""
     inputs: tuple[str, ...]
     """Names of the inputs that a request must contain."""
     outputs: tuple[str, ...]
     constants: frozenset[str] = frozenset()
     """Names of the tensors that are stored in the model."""
     values: Mapping[str, int] = field(default_factory=dict)
-    """Values of the constants that are a single integer, by name."""
+    """Values of constants that consist of a single integer, by name."""

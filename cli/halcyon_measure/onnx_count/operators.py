@@ -1,6 +1,6 @@
 """Number of multiply-accumulate operations of a node, by operator.
 
-Other operators have a kind, which is the reason why they have none. Pure.
+Operators without such operations have a kind that gives the reason. Pure.
 
 A multiply-accumulate (MAC) is one multiplication and one addition. Bias, activation and normalisation aren't counted,
 as in the published figures of networks.
@@ -30,11 +30,11 @@ _QUANTIZED: Mapping[str, tuple[int, ...]] = {
     "MatMulIntegerToFloat": (0, 1, 6),
     "MatMulNBits": (0, 1),
 }
-"""Indices of the inputs that have values, by quantised operator. The other inputs are scales and zero points."""
+"""Indices of the inputs that contain values, by quantised operator. The other inputs are scales and zero points."""
 
 
 class UnknownShapeError(Exception):
-    """A required shape that isn't known, so that the operations can't be counted."""
+    """A required shape is unknown, so that the operations can't be counted."""
 
 
 def values(node: Node) -> tuple[int, ...]:
@@ -58,17 +58,17 @@ def kind_of(node: Node) -> Literal["counted", "element-wise", "data movement", "
 
 
 def macs(node: Node, tensors: Mapping[str, Tensor]) -> int:
-    """Return the number of multiply-accumulate operations of a node of kind `counted`.
+    """Return the number of multiply-accumulate operations of a node of the kind `counted`.
 
     Raises:
-        UnknownShapeError: the shape of an input or an output isn't known.
+        UnknownShapeError: the shape of an input or an output is unknown.
     """
     table = _COUNTED_MICROSOFT if node.domain == MICROSOFT else _COUNTED
     return table[node.operator](_Call(node, tensors))
 
 
 class _Call:
-    """A node with access to the shapes of its tensors."""
+    """Node with access to the shapes of its tensors."""
 
     def __init__(self, node: Node, tensors: Mapping[str, Tensor]) -> None:
         self.node = node
@@ -94,9 +94,9 @@ class _Call:
 
 
 def _convolution(weight: int) -> Callable[[_Call], int]:
-    """Return a function that counts a convolution.
+    """Return a function that counts the MACs of a convolution.
 
-    Each output element sums over the kernel and the channels of its group.
+    Each output element is a sum over the kernel and the channels of its group.
     """
     return lambda call: call.out() * math.prod(call.shape(weight)[1:])
 
@@ -115,7 +115,7 @@ def _product(call: _Call) -> int:
 
 
 def _recurrent(gates: int) -> Callable[[_Call], int]:
-    """Return a function that counts a recurrent operator.
+    """Return a function that counts the MACs of a recurrent operator.
 
     Each step multiplies the input and the state by the weights of all gates.
     """

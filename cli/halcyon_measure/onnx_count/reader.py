@@ -1,6 +1,6 @@
 """Reader of an ONNX file without its external data. It returns the graph with the shapes of its tensors.
 
-The values of large constants are dropped, so that a model takes no more memory than its file without external data.
+The values of large constants are dropped, so that the graph takes no more memory than the file without external data.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     import onnx
 
 MAX_BYTES = 2**31 - 1
-"""Maximum size in bytes of an ONNX file without its external data, set by protobuf."""
+"""Maximum size of an ONNX file without its external data, in bytes. It is a limit of protobuf."""
 _KEPT_ELEMENTS = 1024
-"""Maximum number of elements of a constant that keeps its values. Shapes, axes and indices are this small, and other
+"""Maximum number of elements of a constant whose values are kept. Shapes, axes and indices are this small, and other
 shapes depend on them."""
 _DATATYPES = {
     "FLOAT": "FP32", "FLOAT16": "FP16", "BFLOAT16": "BF16", "DOUBLE": "FP64", "STRING": "BYTES",
     "FLOAT8E4M3FN": "FP8", "FLOAT8E4M3FNUZ": "FP8", "FLOAT8E5M2": "FP8", "FLOAT8E5M2FNUZ": "FP8", "FLOAT8E8M0": "FP8", "FLOAT4E2M1": "FP4",
 }  # fmt: skip
-"""Triton's name of a data type by ONNX's name, if they differ."""
+"""Triton's name for each data type that has another name in ONNX, by ONNX's name."""
 
 
 @dataclass(frozen=True)
 class Model:
-    """A model as it is stored in its file."""
+    """Model as stored in its file."""
 
     path: Path
     proto: onnx.ModelProto
@@ -40,7 +40,7 @@ class Model:
 
     @property
     def opsets(self) -> tuple[str, ...]:
-        """Operator sets of the model, as domain and version."""
+        """Operator sets of the model, as pairs of domain and version."""
         return tuple(f"{opset.domain or 'ai.onnx'} {opset.version}" for opset in self.proto.opset_import)
 
     def inputs(self) -> tuple[TensorShape, ...]:
@@ -53,7 +53,7 @@ class Model:
         return tuple(_shape(value) for value in self.proto.graph.output)
 
     def graph(self, sizes: Mapping[str, int]) -> Graph:
-        """Return the graph with these sizes of the symbolic dimensions, by name or as INPUT:INDEX.
+        """Return the graph for these sizes of the symbolic dimensions, given by name or as INPUT:INDEX.
 
         Raises:
             ModelError: the shapes contradict each other, or the nodes form a cycle.
@@ -82,7 +82,7 @@ def read(path: Path) -> Model:
     """Read a model file, or the newest version in a folder of a model repository.
 
     Raises:
-        ModelError: there is no such file, it isn't an ONNX model that can be counted, or its external data is missing.
+        ModelError: there is no such file, it isn't a supported ONNX model, or its external data is missing.
     """
     import onnx  # noqa: PLC0415  # of the extra models
     from google.protobuf.message import DecodeError  # noqa: PLC0415
@@ -124,7 +124,7 @@ def model_file(path: Path) -> Path:
     """Return the path of the ONNX file: `path` itself, or the newest version in a folder of a model repository.
 
     Raises:
-        ModelError: there is no such file, or a folder has several, of which none is called model.onnx.
+        ModelError: there is no such file, or a folder has several files, none of which is named model.onnx.
     """
     if path.is_dir():
         versions = sorted(
@@ -144,7 +144,7 @@ def model_file(path: Path) -> Path:
 
 
 def _external_bytes(proto: onnx.ModelProto, file: Path) -> int:
-    """Return the total size of all external data in bytes. Raise ModelError if a part that tensors need is missing."""
+    """Return the total size of all external data in bytes. Raise ModelError if data of a tensor is missing."""
     reached: dict[str, int] = {}
     users: dict[str, str] = {}
     for tensor in _tensors(proto.graph):
@@ -190,7 +190,7 @@ def _tensors(graph: onnx.GraphProto) -> Any:
 
 
 def _drop_values(graph: onnx.GraphProto) -> None:
-    """Remove the values of large constants. Their sizes suffice, and shape inference copies the model."""
+    """Remove the values of large constants. Only their sizes are needed, and shape inference would copy the values."""
     for tensor in _tensors(graph):
         elements = _tensor(tensor).elements or 0
         if elements > _KEPT_ELEMENTS:
@@ -207,7 +207,7 @@ def _drop_values(graph: onnx.GraphProto) -> None:
 
 
 def _sort(graph: onnx.GraphProto, path: Path) -> None:
-    """Sort the nodes so that each comes after the nodes whose outputs it reads."""
+    """Sort the nodes so that each node comes after the nodes whose outputs it reads."""
     producers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
     dependencies = [{producers[name] for name in node.input if name in producers} for node in graph.node]
     if all(max(needed, default=-1) < index for index, needed in enumerate(dependencies)):

@@ -1,4 +1,4 @@
-"""The counts of a model as text, made from the section `static`. Pure."""
+"""Counts of a model as text, made from the section `static`. Pure."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def answer(static: Static) -> str:
 
 
 def amount(value: float | None) -> str:
-    """Return a number with three significant digits and a decimal prefix, such as `4.09 G`."""
+    """Format a number with three significant digits and a decimal prefix, such as `4.09 G`."""
     if value is None:
         return _NONE
     for prefix, unit in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):

@@ -1,4 +1,4 @@
-"""Operators of ONNX and ONNX Runtime without multiply-accumulate operations: data movement and element-wise."""
+"""ONNX and ONNX Runtime operators without multiply-accumulate operations: data movement and element-wise operators."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Clients for the protocols of inference servers. Each sends prepared bytes and returns an outcome and times."""
+"""Clients for the protocols of inference servers. They send prepared bytes and return outcomes and times."""

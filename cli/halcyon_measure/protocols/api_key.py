@@ -10,14 +10,15 @@ from halcyon_measure.errors import SettingError
 
 _SENDABLE: Final = re.compile(r"[!-~]+")
 _VALID: Final = re.compile(r"[!-~]{16,512}")
-"""Pattern of the API keys that Halcyon's balancers accept. Other entries of a Secret are ignored, as by balancers."""
+"""Pattern of the API keys that Halcyon's balancers accept. Other entries of a Secret are ignored, as in the
+balancers."""
 
 
 def authorization(path: Path) -> tuple[str, str]:
     """Return the request header with the API key in a file, or with the first valid API key in a folder.
 
     Raises:
-        SettingError: there is no API key, or a request can't contain it. The message doesn't contain it either.
+        SettingError: there is no API key, or the key isn't valid in a header. The message doesn't contain the key.
     """
     try:
         if path.is_dir():

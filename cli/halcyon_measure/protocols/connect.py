@@ -21,7 +21,7 @@ _TF_KINDS = {
 
 
 def client(target: Target, *, pod_header: str = "") -> Client:
-    """Return an open client. It must be created within the event loop that uses it."""
+    """Return an open client for the target. It must be created in the event loop that uses it."""
     if target.transport == "grpc":
         from halcyon_measure.protocols.grpc_client import GrpcClient  # noqa: PLC0415  # grpcio takes half a second
 
@@ -49,20 +49,19 @@ def outputs(target: Target, reply: Reply) -> dict[str, Any]:
 def described(target: Target) -> Target:
     """Return the target with the inputs and outputs of its model, from the server's metadata.
 
-    For a plain POST there are none.
+    For a plain POST, there are no inputs and outputs.
 
     Raises:
-        TargetError: the server can't be reached, has no such model, or speaks another protocol.
+        TargetError: the server can't be reached, has no such model, or uses another protocol.
     """
     if target.api == "post":
         return target
     if target.transport == "grpc":
         return _by_grpc(target)
-    if target.api == "tfserving":
-        return replace(
-            target, inputs=_by_tfserving(fetch(target, f"/v1/models/{quote(target.model, safe='')}/metadata"), target)
-        )
     version = f"/versions/{quote(target.version)}" if target.version else ""
+    if target.api == "tfserving":
+        path = f"/v1/models/{quote(target.model, safe='')}{version}/metadata"
+        return replace(target, inputs=_by_tfserving(fetch(target, path), target))
     path = f"/v2/models/{quote(target.model, safe='')}{version}"
     document = fetch(target, path, hint="; for a server without metadata: --api post --input FILE")
     return _by_kserve(document, target)
@@ -75,7 +74,8 @@ def _by_kserve(document: Any, target: Target) -> Target:
                 ModelInput(str(entry["name"]), str(entry["datatype"]), tuple(int(dim) for dim in entry["shape"]))
                 for entry in tensors
             )
-            for tensors in (document["inputs"], document.get("outputs", ()))
+            # Servers of Pydantic models, such as MLServer, may write null for an empty list.
+            for tensors in (document["inputs"] or (), document.get("outputs") or ())
         )
     except (KeyError, TypeError, ValueError):
         raise TargetError(
@@ -122,10 +122,10 @@ def _by_grpc(target: Target) -> Target:
 
 
 def fetch(target: Target, path: str, *, hint: str = "") -> Any:
-    """Return the JSON document at a path of the server. `hint` is added to the error about a status.
+    """Return the JSON document at a path of the server. `hint` is added to the message about an error status.
 
     Raises:
-        TargetError: the server can't be reached, or doesn't answer with JSON.
+        TargetError: the server can't be reached, or doesn't respond with JSON.
     """
     status, body = exchange(target, "GET", path)
     if status >= 400:
@@ -143,7 +143,7 @@ def fetch(target: Target, path: str, *, hint: str = "") -> Any:
 
 
 def exchange(target: Target, method: str, path: str, document: Any = None) -> tuple[int, bytes]:
-    """Send one request over HTTP, with a JSON document if there is one, and return the status and the body of the answer.
+    """Send one HTTP request, with a JSON document if one is given, and return the status and the body of the response.
 
     Raises:
         TargetError: the server can't be reached.

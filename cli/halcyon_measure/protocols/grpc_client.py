@@ -1,4 +1,4 @@
-"""Client for gRPC in the KServe v2 protocol, with raw or typed contents.
+"""Client for the KServe v2 protocol over gRPC, with raw or typed contents.
 
 Each message is built once and sent many times.
 """
@@ -42,10 +42,10 @@ _CONTENTS = {
     "UINT8": "uint_contents", "UINT16": "uint_contents", "UINT32": "uint_contents", "UINT64": "uint64_contents",
     "FP32": "fp32_contents", "FP64": "fp64_contents", "BYTES": "bytes_contents",
 }  # fmt: skip
-"""Field of the typed contents, by data type. The protocol has no field for FP16 and BF16."""
+"""Name of the field for typed contents, by data type. The protocol has no field for FP16 and BF16."""
 
 _WITH_LENGTH = 2
-"""Protobuf's wire type of texts, bytes and messages, which begin with their length."""
+"""Protobuf's wire type for strings, bytes and messages, which begin with their length."""
 _OUTPUTS_KEY = service_pb2.ModelInferResponse.OUTPUTS_FIELD_NUMBER << 3 | _WITH_LENGTH
 
 
@@ -120,9 +120,9 @@ def encode(target: Target, payload: Payload) -> Prepared:
 
 
 def has_outputs(body: bytes) -> bool:
-    """Return whether a serialised ModelInferResponse has an output.
+    """Return whether a serialised ModelInferResponse contains an output.
 
-    The message isn't parsed, because that would copy the tensors. The fields before the outputs are short texts.
+    The message isn't parsed, because that would copy the tensors. The fields before the outputs are short strings.
     """
     position = 0
     try:
@@ -140,7 +140,7 @@ def has_outputs(body: bytes) -> bool:
 
 
 def _varint(body: bytes, position: int) -> tuple[int, int]:
-    """Return the number in Protobuf's variable-length form at a position, and the position after it."""
+    """Return the number at a position in Protobuf's variable-length encoding, and the position after it."""
     value = shift = 0
     while (byte := body[position]) >= 0x80:
         value |= (byte & 0x7F) << shift
@@ -167,7 +167,7 @@ def described(target: Target, method: Literal["ModelStatistics", "ModelConfig"])
     """Return the statistics or the configuration of the model from the server, in JSON form.
 
     Raises:
-        TargetError: the server didn't answer, or has no such description.
+        TargetError: the server didn't respond, or doesn't provide them.
     """
     try:
         response = call(target, method, name=target.model, version=target.version)
@@ -178,10 +178,10 @@ def described(target: Target, method: Literal["ModelStatistics", "ModelConfig"])
 
 
 def call(target: Target, method: str, **fields: Any) -> Any:
-    """Call any method of the server with a request that has these fields, and return the response.
+    """Call a method of the server with a request that has these fields, and return the response.
 
     Raises:
-        grpc.RpcError: the server didn't answer, or returned an error.
+        grpc.RpcError: the server didn't respond, or returned an error.
     """
     request, response = (getattr(service_pb2, f"{method}{kind}") for kind in ("Request", "Response"))
     with _sync_channel(target) as channel:

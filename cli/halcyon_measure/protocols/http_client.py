@@ -1,4 +1,4 @@
-"""Client for HTTP: KServe v2 with binary or JSON tensors, TensorFlow Serving's REST API, or a file as the plain body.
+"""HTTP client for KServe v2 with binary or JSON tensors, TensorFlow Serving's REST API, or a file as the plain body.
 
 Triton's client library builds the bodies once, and aiohttp sends them. Triton's library would build the body again for
 each request.
@@ -28,7 +28,8 @@ from halcyon_measure.protocols.reply import Outcome, Prepared, Reply, of_http, s
 from halcyon_measure.protocols.target import Target
 
 MAX_RETRY_AFTER_S = 600.0
-"""Longest wait that a server may demand. A batch would otherwise wait for as long as any proxy says."""
+"""Maximum time in seconds that a server may request with Retry-After. Otherwise any proxy could delay a batch
+forever."""
 _NOT_IN_JSON = frozenset({"FP16", "BF16"})
 """Data types that Triton doesn't accept in JSON."""
 _LENGTH = "Inference-Header-Content-Length"
@@ -36,7 +37,7 @@ _NO_OUTPUTS = re.compile(rb'"outputs"\s*:\s*\[\s*\]')
 
 
 class HttpClient:
-    """Client with HTTP/1.1 connections, as many as there are requests in flight."""
+    """Client with one HTTP/1.1 connection for each request in flight."""
 
     def __init__(self, target: Target, *, clock: Callable[[], float] = time.monotonic, pod_header: str = "") -> None:
         self._target, self._clock, self._pod_header = target, clock, pod_header
@@ -131,7 +132,7 @@ def encode(target: Target, payload: Payload) -> Prepared:
     """Return the bytes of a request.
 
     Raises:
-        TensorError: an input's data type, or its bytes, have no form in JSON.
+        TensorError: an input's data type or its bytes can't be represented in JSON.
     """
     if target.api == "post":
         return Prepared(next(iter(payload.tensors.values())).tobytes(), payload.rows)
@@ -156,14 +157,15 @@ def encode(target: Target, payload: Payload) -> Prepared:
 
 
 def retry_after_s(text: str) -> float:
-    """Return the seconds of a header `Retry-After`, at most `MAX_RETRY_AFTER_S`; 0 if it has none, as in a date."""
+    """Return the seconds in a `Retry-After` header, at most `MAX_RETRY_AFTER_S`; 0 if it has none, as in a date."""
     return min(float(text), MAX_RETRY_AFTER_S) if text.isdecimal() else 0.0
 
 
 def problem(target: Target, status: int, body: bytes, *, header: int | None = None, location: str = "") -> str:
-    """Return why a response isn't an answer of the protocol, although its status is no error; empty if it is one.
+    """Return the reason why a response isn't a valid answer, although its status is no error; empty if it is one.
 
-    Proxies answer with redirects and pages, for example for a login, and some servers send an error with the status 200.
+    Proxies respond with redirects and pages, for example for a login, and some servers send an error with the status
+    200.
 
     Args:
         target: server and protocol.
@@ -209,7 +211,7 @@ def _plain(value: Any) -> Any:
 
 
 def _message(body: bytes) -> str:
-    """Return the message of an error response: the error in its JSON, else the beginning of the body."""
+    """Return the message of an error response: the error in its JSON, or else the beginning of the body."""
     try:
         document = json.loads(body)
         return single_line(str(document["error"]))

@@ -17,9 +17,9 @@ class Outcome(IntEnum):
 
     ANSWERED = 0
     REJECTED = 1
-    """Refused by the server or the balancer, because it was full or had no replica."""
+    """Rejected by the server or the balancer, because it was full or had no replica."""
     TIMED_OUT = 2
-    """No answer within the time-out of the client or of the server."""
+    """No answer within the timeout of the client or of the server."""
     DISCONNECTED = 3
     """The connection couldn't be opened, or it broke."""
     ERROR = 4
@@ -27,7 +27,7 @@ class Outcome(IntEnum):
     WRONG = 5
     """An answer whose outputs differ from the expected ones."""
     NOT_SENT = 6
-    """Never sent: too many requests were in flight, the client was late, or `prepare` had not ended."""
+    """Never sent, because too many requests were in flight, the client was late, or `prepare` had not ended."""
 
 
 class Reply(NamedTuple):
@@ -42,14 +42,14 @@ class Reply(NamedTuple):
     header_length: int | None = None
     """Length of the JSON before the binary outputs in `body`; None if there are no binary outputs."""
     written_s: float = math.nan
-    """Time when the last byte of the request was written to the socket; NaN if unknown."""
+    """Time at which the last byte of the request was written to the socket; NaN if unknown."""
     retry_after_s: float = 0.0
-    """Seconds to wait before the next request, if a rejection gives them."""
+    """Time to wait before the next request, in seconds, if a rejection contains it."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A serialised request."""
+    """Serialised request."""
 
     body: bytes
     rows: int
@@ -58,7 +58,7 @@ class Prepared:
     encode_s: float = 0.0
     """Time in seconds to serialise the request when it was due; 0 if it was serialised before the run."""
     headers: tuple[tuple[str, str], ...] = ()
-    """Headers of this request besides those of its target. Used only with HTTP."""
+    """Headers of this request in addition to those of its target. Used only with HTTP."""
 
 
 class Client(Protocol):
@@ -75,7 +75,7 @@ class Client(Protocol):
 
 
 def single_line(text: str) -> str:
-    """Return a message on one line, of bounded length."""
+    """Return a message on one line, shortened to a maximum length."""
     return " ".join(text.split())[:_LONGEST_MESSAGE]
 
 

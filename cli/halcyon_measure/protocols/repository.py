@@ -26,11 +26,11 @@ _UNLOAD_WITHIN_S = 15.0
 
 
 class LoadError(MeasureError):
-    """A model that can't be loaded with a configuration. The message is Triton's."""
+    """The model can't be loaded with a configuration. The message is Triton's."""
 
 
 class Repository:
-    """The model repository of a server, for the model of a target."""
+    """Model repository of a server, for the model of a target."""
 
     def __init__(self, target: Target, *, load_within_s: float = 600.0) -> None:
         # By default, Triton's gRPC port is the one after the HTTP port.
@@ -50,7 +50,7 @@ class Repository:
         return config
 
     def is_ready(self) -> bool:
-        """Return whether the server answers and the model is loaded."""
+        """Return whether the server responds and the model is loaded."""
         try:
             status, _ = connect.exchange(replace(self._target, timeout_s=5.0), "GET", f"/v2/models/{self._model}/ready")
         except TargetError:
@@ -58,7 +58,7 @@ class Repository:
         return status == 200
 
     def failure(self) -> str:
-        """Return why the server couldn't load the model; empty if it could, or if it has no repository index."""
+        """Return the reason why the server couldn't load the model; empty if it could or has no repository index."""
         try:
             return next((why for state, why in self._states() if state == "UNAVAILABLE" and why != _UNLOADED), "")
         except TargetError:
@@ -68,12 +68,12 @@ class Repository:
         """Unload the model, then load it with this configuration instead of the one in the repository.
 
         The model is unloaded first, so that two configurations don't need memory at the same time. If a Python model
-        has raised exceptions, unloading may never end in Triton. The new configuration is then loaded beside the old
-        one.
+        has raised exceptions, Triton may never finish unloading it. In this case, the new configuration is loaded while
+        the old one is still in memory.
 
         Raises:
-            LoadError: the model can't be loaded with this configuration. It is unloaded then.
-            TargetError: the server doesn't answer, or has no explicit model control.
+            LoadError: the model can't be loaded with this configuration, and is now unloaded.
+            TargetError: the server doesn't respond, or has no explicit model control.
         """
         self.unload()
         document = {"parameters": {"config": json.dumps(config)}}
@@ -89,10 +89,10 @@ class Repository:
             raise LoadError(message + hint)
 
     def unload(self) -> bool:
-        """Unload the model and wait until it is gone, because Triton answers before. Return whether it is gone.
+        """Unload the model, and wait until it is gone, because Triton responds earlier. Return whether it is gone.
 
         Raises:
-            TargetError: the server doesn't answer, or has no explicit model control.
+            TargetError: the server doesn't respond, or has no explicit model control.
         """
         status, body = self._post("unload", {})
         if status >= 400:
@@ -105,10 +105,10 @@ class Repository:
         return True
 
     def _states(self) -> list[tuple[str, str]]:
-        """Return state and reason of each version of the model. A model that was never loaded has empty texts.
+        """Return the state and the reason of each version of the model; both are empty if the model was never loaded.
 
         Raises:
-            TargetError: the server doesn't answer, or has no repository index.
+            TargetError: the server doesn't respond, or has no repository index.
         """
         status, body = connect.exchange(self._target, "POST", "/v2/repository/index", {})
         if status >= 400:

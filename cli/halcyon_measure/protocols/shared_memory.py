@@ -1,9 +1,9 @@
 """System shared memory for tensors, between a client and a Triton that use the same /dev/shm, for example in one pod.
 
 One region per process holds the inputs of all payloads, and an output slot for each payload. Requests refer to the
-region and contain no tensors. Answers to the same payload share a slot, which is harmless if the model gives the same
-values each time. Outputs of unknown size are returned in the answer: strings, and outputs with an open dimension
-besides the rows.
+region and contain no tensors. Answers to the same payload share a slot, which is harmless if the model returns the same
+values each time. Outputs of unknown size are returned in the answer: strings, and outputs with an open dimension in
+addition to the rows.
 
 Out of scope: CUDA shared memory.
 """
@@ -58,7 +58,7 @@ def check(target: Target, *, has_functions: bool) -> None:
     """Check that shared memory can be used for this target. Pure.
 
     Raises:
-        TargetError: the protocol has no shared memory, or two options exclude each other.
+        TargetError: the protocol doesn't support shared memory, or two options exclude each other.
     """
     if target.api != "kserve":
         raise TargetError(f"api {target.api} has no shared memory; KServe v2 has, with Triton")
@@ -74,7 +74,7 @@ def check(target: Target, *, has_functions: bool) -> None:
 
 
 def layout(target: Target, payloads: Sequence[Payload]) -> tuple[list[Slots], int]:
-    """Return the slots of each payload, and the size of a region with all of them. Pure."""
+    """Return the slots of each payload, and the size of a region that contains all of them. Pure."""
     kinds = {model_input.name: model_input.datatype for model_input in target.inputs}
     end = 0
 
@@ -114,7 +114,7 @@ class SharedRegion:
 
         Raises:
             TensorError: /dev/shm has no space for the region.
-            TargetError: the server has no access to the region, or doesn't answer.
+            TargetError: the server has no access to the region, or doesn't respond.
         """
         check(target, has_functions=False)
         self._target, self.name = target, f"halcyon-bench-{uuid.uuid4().hex[:12]}"

@@ -17,7 +17,7 @@ Transport = Literal["http", "grpc"]
 Encoding = Literal["binary", "json", "raw", "typed"]
 SharedMemory = Literal["none", "system"]
 _PATH_CHARACTERS = "/%:@!$&'()*+,;=~"
-"""Characters of a URL's path that stay as they are, besides letters, digits and `-._`."""
+"""Characters in the path of a URL that are not escaped, besides letters, digits and `-._`."""
 APIS: tuple[Api, ...] = get_args(Api)
 _DEFAULT_PORTS = {"http": 80, "https": 443, "grpc": 8001, "grpcs": 443}
 _ENCODINGS: Mapping[tuple[Api, Transport], tuple[Encoding, ...]] = {
@@ -33,18 +33,19 @@ class Tls:
     """Paths of the files for a TLS connection."""
 
     ca: str | None = None
-    """Certificates of trusted authorities; None for those of the system."""
+    """Path of the certificates of trusted authorities; None for the system's authorities."""
     certificate: str | None = None
     key: str | None = None
-    """Private key of the client's `certificate`. Both are needed if the server demands client authentication."""
+    """Path of the private key for the client's `certificate`. Both are needed if the server requires client
+    authentication."""
     server_name: str | None = None
-    """Name that the server's certificate must have; None for the host of the URL."""
+    """Name that the server's certificate must contain; None for the host of the URL."""
 
     def check(self) -> Self:
         """Check that these files can be read, and return this object.
 
         Raises:
-            TargetError: a file is unreadable, or one of certificate and key is missing.
+            TargetError: a file can't be read, or only one of certificate and key is given.
         """
         if (self.certificate is None) != (self.key is None):
             raise TargetError("a client certificate needs both files; for example --cert client.crt --key client.key")
@@ -74,7 +75,7 @@ class Tls:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A model on a server, and how requests are sent to it."""
+    """Model on a server, and the way in which requests are sent to it."""
 
     host: str
     port: int
@@ -162,7 +163,7 @@ def _parts(text: str, url: str) -> SplitResult:
     """Return the parts of a URL.
 
     Raises:
-        TargetError: the URL isn't one of HTTP or gRPC, or its host, port or credentials can't be used.
+        TargetError: the URL isn't an HTTP or gRPC URL, or its host, port or credentials are invalid.
     """
     try:
         parts = urlsplit(text)

@@ -17,7 +17,7 @@ _DECIDED = {True: "yes", False: "no", None: "not decided"}
 
 
 def capacity(runs: Sequence[LabelledRun]) -> Html:
-    """Return the section on how the capacity was found: its figures, the runs of the search, and a chart."""
+    """Return the section on the search for the capacity: its figures, its runs, and a chart."""
     contents: list[Content] = []
     searches = [(run.label, run.document.capacity) for run in runs if run.document.capacity is not None]
     for label, search in searches:
@@ -127,7 +127,7 @@ def _differences(comparison: Comparison) -> list[Content]:
 
 
 def _of_intervals(comparison: Comparison) -> str:
-    """Return a sentence on the runs from which the intervals are computed."""
+    """Return a sentence that names the runs from which the intervals are computed."""
     if not comparison.order:
         return (
             "One run of each, at different times; intervals are from within the runs, without changes from day to day."
@@ -143,7 +143,7 @@ def _result(bound: Bound, comparison: Comparison) -> str:
 def _whisker(difference: Difference, span: float) -> Content:
     """Return a picture of a change and its interval, with zero in the middle.
 
-    It shows changes from -`span` to `span`.
+    It covers changes from -`span` to `span`.
     """
     if difference.change.value is None:
         return ""
@@ -161,7 +161,7 @@ def _whisker(difference: Difference, span: float) -> Content:
 def leaderboard(runs: Sequence[LabelledRun]) -> Html:
     """Return the leaderboard of models and servers by their rate at the objective.
 
-    Without such a figure, the runs are ranked by throughput.
+    If results don't have this figure, they are ranked by throughput.
     """
     measured = [run for run in runs if run.document.comparison is not None and run.document.comparison.leaderboard]
     if measured:

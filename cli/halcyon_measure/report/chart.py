@@ -1,4 +1,4 @@
-"""A chart and its table. The page's script draws the chart from the table, so that both always agree. Pure."""
+"""Chart with its table. The page's script draws the chart from the table, so that the two always agree. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from halcyon_measure.report.markup import Content, Html, element
 from halcyon_measure.results.number_text import count_text, number
 
 MAX_LINES = 6
-"""Maximum number of lines in a chart. Any others are only in its table."""
+"""Maximum number of lines in a chart. Further lines are only in its table."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Axis:
     values: Sequence[float]
     scale: Literal["linear", "log", "nines", "time"] = "linear"
     labels: Sequence[str] | None = None
-    """Texts shown in place of the values; None to show the numbers."""
+    """Texts to show in place of the values; None to show the numbers."""
 
 
 def chart(

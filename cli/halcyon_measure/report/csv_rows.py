@@ -13,13 +13,13 @@ from halcyon_measure.results.document_file import StoredDocument
 from halcyon_measure.results.figure import Figure
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""First characters that make a spreadsheet read a cell as a formula."""
+"""First characters of a cell that a spreadsheet would evaluate as a formula."""
 
 
 def text(documents: Sequence[StoredDocument]) -> str:
     """Return the documents as a CSV table.
 
-    A figure has the columns `NAME [UNIT]`, `NAME.low` and `NAME.high`. Lists are left out, except for the points of a
+    A figure has the columns `NAME [UNIT]`, `NAME.low` and `NAME.high`. Lists are omitted, except for the points of a
     sweep, which have one row each.
     """
     rows: list[dict[str, Any]] = []
@@ -56,5 +56,5 @@ def _cells(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _cell(text: str) -> str:
-    """Return the text in a form that no spreadsheet reads as a formula."""
+    """Return the text in a form that no spreadsheet evaluates as a formula."""
     return f"'{text}" if text.startswith(_FORMULA) else text

@@ -1,4 +1,4 @@
-"""HTML page of sections: one file that loads nothing from the network. Pure.
+"""HTML page made of sections: one file that loads nothing from the network. Pure.
 
 Reports of measurements and of tuning runs are such pages. Out of scope: their sections.
 """
@@ -16,9 +16,10 @@ from typing import Any
 from halcyon_measure.report.markup import Content, Html, element, section
 
 MAX_PLAIN = 256 << 10
-"""Maximum size in characters of data that isn't compressed. Compression keeps a page of 200 runs small."""
+"""Maximum size of data that isn't compressed, in characters. Compression keeps a page with 200 runs small."""
 _EXPORT = "export { uPlot as default };"
-"""Last line of the chart library's source. A page replaces it, so that the library is a function that returns uPlot."""
+"""Last line of the chart library's source. The page replaces it, so that the library becomes a function that returns
+uPlot."""
 
 
 def html_document(
@@ -27,11 +28,11 @@ def html_document(
     """Return the HTML page.
 
     Args:
-        sections: sections of the page; empty ones are left out.
+        sections: sections of the page; empty ones are omitted.
         title: heading of the page.
         command: command whose results are shown.
         time_text: text about the time of the results.
-        library: source of uPlot as a module; if it is empty, the page has tables only.
+        library: source of uPlot as a module; if it is empty, the page has only tables.
         library_style: style sheet of uPlot.
 
     Raises:
@@ -68,7 +69,7 @@ def html_document(
 
 
 def data_section(documents: Sequence[tuple[str, Any]], *contents: Content) -> Html:
-    """Return the section that contains documents as JSON, each a pair of its name and its value."""
+    """Return the section that contains documents as JSON. Each document is a pair of its name and its value."""
     values = [{"name": name, "document": value} for name, value in documents]
     text = json.dumps(values, separators=(",", ":"), ensure_ascii=False)
     encoding = "plain"

@@ -12,23 +12,24 @@ from halcyon_measure.results.number_text import count_text, number
 from halcyon_measure.results.sections.sweep import request_form
 
 _OF_SERVER = ("model", "url", "kind", "replicas", "revision")
-"""Settings by which runs are separated into lines in charts over the load."""
+"""Settings that separate runs into lines in charts over the load."""
 
 
 @dataclass(frozen=True)
 class LabelledRun:
-    """A document with a label that is unique on the page."""
+    """Document of a run, with a label that is unique on the page."""
 
     label: str
     document: BenchDocument
     name: str
     """Name of the file that contains the document."""
     server: str
-    """Settings of the server and the kind of load in which this run differs from others; empty if there are none."""
+    """Settings of the server and kind of load in which the runs differ, with this run's values; empty if there are
+    none."""
 
 
 def labelled(documents: Sequence[StoredDocument]) -> tuple[LabelledRun, ...]:
-    """Return the runs with labels: the settings in which they differ, or the model if there are none."""
+    """Return the runs with labels, which consist of the settings that differ, or of the model if none differ."""
     settings = [_settings(stored.document) for stored in documents]
     differing = [name for name in settings[0] if len({values[name] for values in settings}) > 1] if settings else []
     bases = [", ".join(filter(None, (values[name] for name in differing))) or values["model"] for values in settings]
@@ -45,7 +46,7 @@ def labelled(documents: Sequence[StoredDocument]) -> tuple[LabelledRun, ...]:
 
 
 def best(runs: Sequence[LabelledRun]) -> list[LabelledRun]:
-    """Return the runs sorted by goodput if each has one, else by throughput, the largest first."""
+    """Return the runs sorted by goodput if all have one, otherwise by throughput, highest first."""
     has_goodput = all(run.document.goodput.value is not None for run in runs)
 
     def rate(run: LabelledRun) -> float:
@@ -76,7 +77,7 @@ def load_text(scenario: MeasuredScenario) -> str:
 
 
 def rate_text(scenario: MeasuredScenario) -> str:
-    """Return a phrase with the rate; empty if the scenario has none."""
+    """Return a phrase with the rate of the load; empty if the scenario has none."""
     if scenario.rate_rps is None:
         return ""
     end = f" to {number(scenario.to_rps)}/s" if scenario.to_rps is not None else ""

@@ -27,7 +27,7 @@ _DURATIONS = (
 
 
 def answer(runs: Sequence[LabelledRun]) -> Html:
-    """Return the main result as a sentence; with a few runs, one sentence for each."""
+    """Return the main result as a sentence; if there are a few runs, one sentence for each."""
     if len(runs) == 1:
         return joined(_sentences(runs[0].document))
     answered = [
@@ -39,11 +39,16 @@ def answer(runs: Sequence[LabelledRun]) -> Html:
     highest_rate = max(valid or answered, key=lambda result: result.throughput.value or 0)
     lowest_p99 = min(valid or answered, key=lambda result: result.p99.value or 0)
     scope = f"{len(runs)} runs" if len(valid) in {0, len(answered)} else "the valid runs"
-    return element(
+    sentence = element(
         "p",
         f"The most that {scope} answered is {quantity(highest_rate.throughput)} ({highest_rate.label}); "
         f"the shortest P99 is {quantity(lowest_p99.p99)} ({lowest_p99.label}).",
         class_="answer",
+    )
+    if not any(run.document.sweep is not None for run in runs):
+        return sentence
+    return joined(
+        sentence, element("p", "Outside of the section Sweep, the figures of a sweep are those of its last point.")
     )
 
 
@@ -249,7 +254,7 @@ def _percentiles(runs: Sequence[LabelledRun]) -> Html:
 
 
 def _named_percentiles(runs: Sequence[LabelledRun]) -> Html:
-    """Return the percentile chart of documents that have only the named percentiles and no distribution."""
+    """Return the percentile chart of documents that have only named percentiles, such as P99, and no distribution."""
     shares = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99_9": 0.999}
     lines = []
     for run in runs:
@@ -291,8 +296,13 @@ def _over_time(runs: Sequence[LabelledRun]) -> list[Html]:
 
 
 def _spans(document: BenchDocument, span: int) -> list[dict[str, float | None]]:
-    """Return the chart points of a run. A rest of less than half a span belongs to the point before it."""
+    """Return the chart points of a run. A remainder of less than half a span is part of the point before it.
+
+    A result from the history of a model has no timeline, and so no points.
+    """
     seconds, end_s = document.timeline, document.run.measured_s
+    if not seconds:
+        return []
     starts = list(range(0, len(seconds), span))
     if len(starts) > 1 and end_s - starts[-1] < span / 2:
         starts.pop()
@@ -304,7 +314,7 @@ def _spans(document: BenchDocument, span: int) -> list[dict[str, float | None]]:
 
 
 def _point(seconds: Sequence[Second], length_s: float) -> dict[str, float | None]:
-    """Return one chart point for several seconds, of which the last may be partial: rates, and maximum latencies."""
+    """Return one chart point for several seconds: mean rates and maximum latencies. The last second may be partial."""
     p50 = [second.p50_ms for second in seconds if second.p50_ms is not None]
     p99 = [second.p99_ms for second in seconds if second.p99_ms is not None]
     return {
@@ -348,7 +358,7 @@ def failures(runs: Sequence[LabelledRun]) -> Html:
 def _failures_by_second(runs: Sequence[LabelledRun]) -> Html:
     """Return a chart of failures over time.
 
-    The chart of requests also has the failures of a single run, but much larger numbers hide them there.
+    The chart of requests shows the failures of a single run too, but next to much larger numbers.
     """
     longest = max(len(run.document.timeline) for run in runs)
     if longest < 2:

@@ -1,4 +1,4 @@
-"""Construction of HTML elements. Text is escaped, except for elements that were made here. Pure."""
+"""Construction of HTML elements. Texts are escaped, except for elements that were built here. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 MAX_ROWS = 24
 """Maximum number of rows of a table that is shown at its full height. A longer table scrolls."""
-_NUMBER = re.compile(r"(?:-?[\d.]+\??|-)?(?:[ \u00a0][%kMGT]| of \d+)?")
+_NUMBER = re.compile(r"(?:-?[\d.]+(?:e-\d+)?\??|-)?(?:[ \u00a0][%kMGT]| of \d+)?")
 _VOID = frozenset({"meta", "link", "br"})
 
 
@@ -22,7 +22,7 @@ Content = str | Iterable["Content"] | None
 
 
 def element(name: str, /, *contents: Content, **attributes: str | float | bool | None) -> Html:
-    """Return an HTML element. Attributes that are None or False are left out; `_` in their names becomes `-`."""
+    """Return an HTML element. Attributes that are None or False are omitted; `_` in attribute names becomes `-`."""
     parts = []
     for key, value in attributes.items():
         if value is None or value is False:
@@ -49,12 +49,12 @@ def _text(content: Content) -> str:
 
 
 def _printable(text: str) -> str:
-    """Return text without control characters, and without those that change the direction of writing."""
+    """Return the text without control characters, including those that change the writing direction."""
     return "".join(char if char.isprintable() or char in "\n\t\u00a0" else f"\\u{ord(char):04x}" for char in text)
 
 
 def section(title: str, *contents: Content, anchor: str) -> Html:
-    """Return a section with its heading; empty if there are no contents."""
+    """Return a section with a heading; empty if there are no contents."""
     inner = joined(*contents)
     if not inner:
         return Html("")
@@ -62,7 +62,7 @@ def section(title: str, *contents: Content, anchor: str) -> Html:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Content]], *, label: str, sums: int = 0) -> Html:
-    """Return a table that can be scrolled sideways.
+    """Return a table that scrolls horizontally if it is too wide.
 
     The first cell of a row is its heading. Columns of numbers are right-aligned. The last `sums` rows are totals.
     """
@@ -91,6 +91,6 @@ def _is_number(cell: Content) -> bool:
 
 
 def facts(pairs: Iterable[tuple[str, Content]]) -> Html:
-    """Return a list of names and values. Entries with an empty value are left out."""
+    """Return a list of names and values. Entries with an empty value are omitted."""
     rows = [element("div", element("dt", name), element("dd", value)) for name, value in pairs if value]
     return element("dl", rows, class_="facts") if rows else Html("")

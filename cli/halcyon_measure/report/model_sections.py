@@ -17,9 +17,9 @@ _SCALES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def on_paper(runs: Sequence[LabelledRun]) -> Html:
-    """Return operations and bytes of the model, its roofline, and its measurement without a server.
+    """Return the operations and bytes of the model, its roofline, and its measurement without a server.
 
-    Runs of the same model share one.
+    Runs of the same model share one section.
     """
     contents: list[Content] = []
     seen: set[str] = set()

@@ -1,4 +1,4 @@
-"""The report of one or more results: one HTML file that loads nothing from the network. Pure."""
+"""Report of one or more results: one HTML file that loads nothing from the network. Pure."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from halcyon_measure.results.document_file import StoredDocument
 
 
 def page(documents: Sequence[StoredDocument], *, library: str, library_style: str) -> str:
-    """Return the HTML page. `library` is the source of uPlot as a module; if it is empty, the page has tables only.
+    """Return the HTML page. `library` is the source of uPlot as a module; if it is empty, the page has only tables.
 
     Raises:
-        ValueError: the source of the library has another last line than expected.
+        ValueError: the last line of the library's source isn't the expected one.
     """
     runs = labelled(documents)
     sections = [

@@ -15,7 +15,7 @@ from halcyon_measure.results.place import ContainerLimits
 
 
 def run_settings(runs: Sequence[LabelledRun]) -> Html:
-    """Return settings, image, revision, node, limits and seed of the runs.
+    """Return the section with the settings, image, revision, node, limits and seed of the runs.
 
     Values that all runs share are shown once.
     """

@@ -197,7 +197,7 @@ def _hardware(use: Hardware) -> list[Content]:
 
 
 def _over_time(use: Hardware) -> list[Html]:
-    """Return one chart with all utilisations, and one chart for each other sampled quantity."""
+    """Return one chart with all utilisations, and a separate chart for each other sampled quantity."""
     charts = []
     shares = [(label, getattr(use, name)) for name, label in _SERIES if getattr(use, name).mean.unit == "ratio"]
     count = max((len(series.values) for _, series in shares), default=0)
@@ -309,7 +309,7 @@ def _energy(energy: Energy) -> list[Content]:
 
 
 def cold_start(runs: Sequence[LabelledRun]) -> Html:
-    """Return the section on how long new replicas took until their first answer."""
+    """Return the section on the time that new replicas took until their first answer."""
     contents: list[Content] = []
     measured = [(run.label, run.document.cold_start) for run in runs if run.document.cold_start is not None]
     for label, starts in measured:

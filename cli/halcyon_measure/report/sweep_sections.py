@@ -12,23 +12,23 @@ from halcyon_measure.results.number_text import count_text, number, quantity
 from halcyon_measure.results.sections.sweep import SweepPoint, request_form
 
 _OTHERS = "others"
-"""Name of the line for points that have no value of the settings by which the other lines are separated."""
+"""Name of the line for points without a value for the settings that separate the other lines."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """One load with one protocol and payload size, and its results."""
+    """One load with a certain protocol and payload size, and its results."""
 
     rows: str
     server: str
-    """Server, model, replicas and kind of load, as far as the points differ in them."""
+    """Server, model, replicas and kind of load, if the points differ in them."""
     protocol: str
     """Protocol and encoding as text."""
     rate_rps: float | None
     """Requested rate in requests per second; None if callers determine the rate."""
     callers: int | None
     throughput: float | None
-    """Answers per second, or None."""
+    """Answers per second; None if unknown."""
     p99_ms: float | None
     cpu_us: float | None
     """CPU time of the client per request, in microseconds."""
@@ -79,7 +79,7 @@ def _of_sweep(run: LabelledRun, points: Sequence[SweepPoint]) -> list[Point]:
 
 
 def sweep(runs: Sequence[LabelledRun]) -> Html:
-    """Return the charts for which the runs have at least two points on an axis."""
+    """Return a chart for each axis on which the runs have at least two points."""
     all_points = points(runs)
     charts = [
         *_by_load(all_points, lambda point: point.rate_rps, "rate, requests/s"),
@@ -92,7 +92,7 @@ def sweep(runs: Sequence[LabelledRun]) -> Html:
 
 
 def _tables(runs: Sequence[LabelledRun]) -> list[Content]:
-    """Return tables with the points of sweeps, and with the cost of each encoding of a payload."""
+    """Return tables with the points of sweeps, and with the cost of each payload encoding."""
     contents: list[Content] = []
     sweeps = [(run.label, run.document.sweep) for run in runs if run.document.sweep is not None]
     for label, sweep in sweeps:
@@ -127,7 +127,7 @@ def _tables(runs: Sequence[LabelledRun]) -> list[Content]:
 def _by_load(points: Sequence[Point], load: Callable[[Point], float | None], name: str) -> list[Html]:
     """Return charts of tail latency and throughput over load.
 
-    Each line is a number of rows, or a protocol if all have the same rows, of one server.
+    Each line stands for one server and one number of rows, or one protocol if all points have the same number of rows.
     """
     loaded = [point for point in points if load(point) is not None]
     values = sorted({value for point in loaded if (value := load(point)) is not None})
@@ -151,7 +151,7 @@ def _by_load(points: Sequence[Point], load: Callable[[Point], float | None], nam
 
 
 def _by_rows(points: Sequence[Point]) -> list[Html]:
-    """Return a chart of the maximum throughput in rows over the rows per request.
+    """Return a chart of the maximum throughput in rows per second over the number of rows per request.
 
     It has one line per server and protocol.
     """
@@ -175,7 +175,7 @@ def _by_rows(points: Sequence[Point]) -> list[Html]:
 
 
 def _by_protocol(points: Sequence[Point]) -> list[Html]:
-    """Return a chart of the client's CPU time per request over the rows per request.
+    """Return a chart of the client's CPU time per request over the number of rows per request.
 
     It has one line per server and protocol.
     """
@@ -238,7 +238,7 @@ def _at(
     coordinate: Callable[[Point], float | None],
     figure: Callable[[Point], float | None],
 ) -> list[float | None]:
-    """Return the maximum figure of the group at each value of an axis; None if the group has no point there."""
+    """Return the maximum of a figure in the group at each value of an axis; None if the group has no point there."""
     largest: dict[float, float] = {}
     for point in group:
         position, value = coordinate(point), figure(point)

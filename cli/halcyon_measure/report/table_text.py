@@ -14,7 +14,7 @@ _HEAD = ("requests/s", "", "p50 ms", "p99 ms", "", "p99.9 ms", "failed", "valid"
 
 
 def page(documents: Sequence[StoredDocument]) -> str:
-    """Return the details of one run, or a table with one line for each of several runs."""
+    """Return the details of a single run, or a table with one line for each run."""
     if len(documents) == 1:
         return text.page(documents[0].document)
     rows = [("run", *_HEAD)]

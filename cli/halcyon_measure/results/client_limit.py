@@ -1,4 +1,4 @@
-"""Check whether the client, and not the server, limited a run.
+"""Check whether the client limited a run instead of the server.
 
 Pure: rules on the resource use of the load's processes.
 """
@@ -13,21 +13,23 @@ Limit = Literal["none", "preparing", "client CPU", "cores"]
 
 BUSY = 0.85
 """Share of one core above which a process of the load counts as busy. Its event loop is one thread, so it can't use
-more."""
+more than one core."""
 PREPARING = 0.9
-"""Share of the time for which the user's functions run, at which they count as the limit of the client."""
+"""Share of the time in which user functions run. From this share on, they count as the limit of the client."""
 WAITING = 0.2
-"""Share of the time for which a process waits for a core, at which cores count as the limit of the client."""
+"""Share of the time in which a process waits for a core. From this share on, missing cores count as the limit of the
+client."""
 _SHORT_WAIT = 0.1
-"""Minimum ratio of the time for which a process waits for a core to its CPU time at which missing cores, and not its own
-CPU, count as the limit."""
+"""Ratio of a process's waiting time for a core to its CPU time. From this ratio on, missing cores count as the limit
+instead of the process's own CPU."""
 LATE_S = 0.002
-"""Maximum delay in seconds between the due time of a request and its sending that doesn't count as late."""
+"""Maximum delay in seconds between the due time of a request and its sending. A request with a longer delay counts as
+late."""
 
 
 @dataclass(frozen=True)
 class ClientLimit:
-    """Cause that limited the client, with evidence and a remedy."""
+    """Limit of the client, with evidence and a remedy."""
 
     limit: Limit
     evidence: str
@@ -43,11 +45,11 @@ def judge(
     p50_s: float | None,
     is_open: bool,
 ) -> ClientLimit:
-    """Return whether and how the client was limited.
+    """Return the limit of the client, which may be none.
 
-    `usage` has one mapping per process, with times in seconds: `wall_s`, `cpu_s`, `core_wait_s`, and `hook_busy_s` with
-    the number `hook_processes`. `late_p99_s` is the 99th percentile of the delay of sending, and `p50_s` is the median
-    latency, both in seconds.
+    `usage` has one mapping per process, with times in seconds (`wall_s`, `cpu_s`, `core_wait_s`), and `hook_busy_s`
+    with the number `hook_processes`. `late_p99_s` is the 99th percentile of the sending delay, and `p50_s` is the
+    median latency, both in seconds.
     """
     cpu = max((process["cpu_s"] / process["wall_s"] for process in usage if process["wall_s"] > 0), default=0.0)
     waiting = max(

@@ -1,7 +1,7 @@
-"""One row for each request of a run, as NumPy columns, and the file that keeps them.
+"""One row for each request of a run, as NumPy columns, and the file in which they are stored.
 
 Times are seconds since the beginning of the measured part of the run, on one monotonic clock for all processes of the
-machine. Requests that became due before it are warm-up and aren't in the columns.
+machine. Requests that became due earlier belong to the warm-up and aren't in the columns.
 """
 
 from __future__ import annotations
@@ -24,36 +24,38 @@ class Columns:
 
     due: Floats
     prepared: Floats
-    """Time when the bytes of the request were ready; equal to `due` if they were made before the run."""
+    """Time at which the bytes of the request were ready; equal to `due` if they were built before the run."""
     sent: Floats
-    """Time when the protocol's client received it; NaN if it wasn't sent."""
+    """Time at which the request was passed to the protocol's client; NaN if it wasn't sent."""
     written: Floats
-    """Time when its last byte was in the socket; NaN if the client doesn't report it, as over gRPC."""
+    """Time at which the last byte of the request was written to the socket; NaN if the client doesn't report it, as for
+    gRPC."""
     first_byte: Floats
     done: Floats
-    """Time when the answer was complete, or the failure was known."""
+    """Time at which the answer was complete, or the failure was known."""
     finished: Floats
-    """Time when the user's function had processed the answer; `done` if there is none."""
+    """Time at which the user's function had processed the answer; equal to `done` if there is no function."""
     encode: Floats
-    """Duration of its serialisation, a part of the time from `due` to `prepared`; 0 if it was serialised before the run."""
+    """Time for serialising the request, part of the time from `due` to `prepared`; 0 if it was serialised before the
+    run."""
     decode: Floats
-    """Duration of decoding the answer, a part of the time from `done` to `finished`; 0 if it isn't decoded."""
+    """Time for decoding the answer, part of the time from `done` to `finished`; 0 if the answer isn't decoded."""
     outcome: Integers
-    """A value of `Outcome`."""
+    """Outcome of the request, a value of `Outcome`."""
     kind: Integers
-    """Index into the messages of the run; -1 for an answer."""
+    """Index of the failure message in the messages of the run; -1 for an answer."""
     rows: Integers
     sent_bytes: Integers
     received_bytes: Integers
     pod: Integers
-    """Index into the pods of the run; -1 if the answer doesn't name one."""
+    """Index of the pod in the pods of the run; -1 if the answer doesn't name its pod."""
 
     def __len__(self) -> int:
         return len(self.due)
 
     @classmethod
     def of(cls, rows: Sequence[tuple[float, ...]]) -> Self:
-        """Return columns made of rows, whose values are in the order of the fields."""
+        """Return columns made from rows whose values are in the order of the fields."""
         table = np.array(rows, dtype=np.float64).reshape(len(rows), len(fields(cls)))
         ordered = table[np.argsort(table[:, 0], kind="stable")]
         values: list[Any] = []
@@ -64,7 +66,7 @@ class Columns:
 
     @classmethod
     def merged(cls, parts: Sequence[Self]) -> Self:
-        """Return the columns of several processes together. Their indices must already refer to common lists."""
+        """Return the merged columns of several processes. Their indices must already refer to common lists."""
         if not parts:
             return cls.of([])
         due = np.concatenate([part.due for part in parts])

@@ -13,7 +13,7 @@ last percent has as much space as the first ninety."""
 
 
 def of(latency: Durations, from_send: Durations) -> Distribution | None:
-    """Return the distribution of latencies in seconds; None if there are no latencies."""
+    """Return the distribution of latencies given in seconds; None if there are none."""
     if not latency.n:
         return None
     return Distribution(shares=SHARES, latency_ms=_at_shares(latency), from_send_ms=_at_shares(from_send))

@@ -1,6 +1,6 @@
 """`bench.json`, version 1: the result of a run. Tables and reports are made from it. Pure.
 
-A figure that wasn't measured has no value and a reason. Latencies are measured from the time when a request was due.
+A figure that wasn't measured has no value but a reason. Latencies are measured from the due time of a request.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class MeasuredTarget(Part):
 
 
 class MeasuredScenario(Part):
-    """The load. Fields that the scenario doesn't use are null."""
+    """Load of the run. Fields that the scenario doesn't use are null."""
 
     kind: str = Field(description="blocking, sustained, burst, ramp, trace or offline.")
     preset: str = Field(description="Preset that it came from; empty if none.")
@@ -73,13 +73,13 @@ class MeasuredScenario(Part):
 
 
 class RunFacts(Part):
-    """Facts of the run."""
+    """Facts about the run."""
 
-    warm_up_s: float = Field(description="Load before the measured part, in seconds.")
+    warm_up_s: float = Field(description="Duration of the warm-up before the measured part, in seconds.")
     settled: bool | None = Field(
         description="Whether rate and median had settled when the measured part began; null if warm-up was fixed."
     )
-    measured_s: float = Field(description="Time in which requests became due, in seconds.")
+    measured_s: float = Field(description="Length of the measured part in seconds, by which rates are divided.")
     partial: bool = Field(description="True if the run was interrupted.")
     histogram: bool = Field(
         default=False,
@@ -92,16 +92,18 @@ class RunFacts(Part):
 
 
 class Requests(Part):
-    """Numbers of requests. Each request is in exactly one of the counts but `due` and `good`."""
+    """Numbers of requests. Each request is in exactly one of the counts, except for `due` and `good`."""
 
     due: int = Field(description="Requests of the measured part.")
-    answered: int = Field(description="Requests with a whole answer that is the expected one.")
-    rejected: int = Field(description="Refused because the server or its balancer was full, or had no replica.")
-    timed_out: int = Field(description="No answer within the time-out of the client or the server.")
-    disconnected: int = Field(description="The connection could not be opened, or it broke.")
-    errors: int = Field(
-        description="Any other error that the server answered, a redirect, or an answer without outputs."
+    answered: int = Field(
+        description="Requests with a complete answer, which is the expected one if --expect is given."
     )
+    rejected: int = Field(
+        description="Requests rejected because the server or its balancer was full, or had no replica."
+    )
+    timed_out: int = Field(description="Requests without an answer within the time-out of the client or the server.")
+    disconnected: int = Field(description="Requests whose connection could not be opened, or broke.")
+    errors: int = Field(description="Requests answered with any other error, with a redirect, or without outputs.")
     wrong: int = Field(description="Answers that differ from the expected ones.")
     not_sent: int = Field(
         description="Requests that were never sent: too many were in flight, the client was late, or prepare had not ended."
@@ -123,24 +125,24 @@ class Latencies(Part):
 
 
 class FailureKind(Part):
-    """Failures with one message."""
+    """Failures with the same message."""
 
     outcome: str = Field(description="rejected, timed_out, disconnected, error, wrong or not_sent.")
     message: str = Field(description="Status and text of the failures.")
     count: int = Field(description="Number of failures.")
-    first_s: float = Field(description="When the first of them was due, in seconds since the measured part began.")
-    last_s: float = Field(description="When the last of them was due.")
+    first_s: float = Field(description="Due time of the first failure, in seconds since the measured part began.")
+    last_s: float = Field(description="Due time of the last failure, in seconds since the measured part began.")
 
 
 class Second(Part):
     """Requests that became due in one second."""
 
-    t_s: float = Field(description="Beginning of the second.")
+    t_s: float = Field(description="Beginning of the second, in seconds since the measured part began.")
     due: int = Field(description="Requests that became due.")
-    answered: int = Field(description="Those that were answered.")
-    failed: int = Field(description="Those that were not.")
-    p50_ms: float | None = Field(description="Median latency of the answered ones; null if there was none.")
-    p99_ms: float | None = Field(description="99th percentile of their latency.")
+    answered: int = Field(description="Number of these requests that were answered.")
+    failed: int = Field(description="Number of these requests that were not answered.")
+    p50_ms: float | None = Field(description="Median latency of the answered requests; null if none was answered.")
+    p99_ms: float | None = Field(description="99th percentile of the latency of the answered requests.")
 
 
 class PodShare(Part):
@@ -159,16 +161,16 @@ class ClientUse(Part):
     late_p99: Figure = Field(description="99th percentile of the delay between due and sent.")
     gc_longest: Figure = Field(description="Longest pause of the garbage collector.")
     limit: str = Field(description="none, preparing, client CPU or cores.")
-    evidence: str = Field(description="Figures for the limit.")
-    remedy: str = Field(description="What would change it; empty if nothing limits.")
+    evidence: str = Field(description="Figures that show whether the client limited the run.")
+    remedy: str = Field(description="Change that would remove the limit; empty if the client did not limit the run.")
 
 
 class BenchDocument(Part):
-    """The result of a run."""
+    """Result of a run."""
 
     version: Literal[1] = Field(default=1, description="Version of the document.")
     made_by: str = Field(description="Program and version.")
-    made_at: str = Field(description="When the measured part ended, in RFC 3339.")
+    made_at: str = Field(description="End of the run, as a time in the form of RFC 3339.")
     target: MeasuredTarget
     scenario: MeasuredScenario
     run: RunFacts
@@ -190,17 +192,19 @@ class BenchDocument(Part):
     pods: tuple[PodShare, ...]
     client: ClientUse
     distribution: Distribution | None = Field(default=None, description="Latency at many shares of the requests.")
-    files: tuple[UsedFile, ...] = Field(default=(), description="Files that the load was made of.")
-    place: Place | None = Field(default=None, description="Where the server was; null if it isn't known.")
-    phases: Phases | None = Field(default=None, description="Where the time of a request went, on average.")
+    files: tuple[UsedFile, ...] = Field(default=(), description="Files from which the requests were made.")
+    place: Place | None = Field(
+        default=None, description="Location and hardware of the server; null if they are unknown."
+    )
+    phases: Phases | None = Field(default=None, description="Mean durations of the phases of a request.")
     hardware: Hardware | None = Field(default=None, description="Use of GPUs, CPU and memory, sampled over the run.")
     batches: Batches | None = Field(default=None, description="Executions of the model by the size of their batches.")
     energy: Energy | None = Field(default=None, description="Energy, carbon and cost of an inference.")
-    verdict: Verdict | None = Field(default=None, description="What limited the rate or the latency.")
-    cold_start: ColdStart | None = Field(default=None, description="How long new replicas took to answer.")
+    verdict: Verdict | None = Field(default=None, description="Limit of the rate or the latency, with evidence.")
+    cold_start: ColdStart | None = Field(default=None, description="Durations of the starts of new replicas.")
     static: Static | None = Field(default=None, description="Operations, parameters and bytes of the model's graph.")
     roofline: Roofline | None = Field(
-        default=None, description="What the machine could compute, and what the model did."
+        default=None, description="Peak speeds of the machine, and the speed that the model reached."
     )
     alone: Alone | None = Field(default=None, description="The same model in one process, without a server.")
     accuracy: Figure | None = Field(
@@ -208,9 +212,9 @@ class BenchDocument(Part):
     )
     capacity: Capacity | None = Field(default=None, description="Largest rate that keeps the objective.")
     sweep: Sweep | None = Field(default=None, description="Figures over a grid of loads.")
-    comparison: Comparison | None = Field(default=None, description="Differences of servers over rounds.")
+    comparison: Comparison | None = Field(default=None, description="Differences between servers over several rounds.")
 
     @property
     def unlisted_failures(self) -> int:
-        """Number of failed requests that aren't counted in `failures`, which has only the most frequent kinds."""
+        """Number of failed requests that aren't counted in `failures`, which lists only the most frequent kinds."""
         return self.requests.due - self.requests.answered - sum(kind.count for kind in self.failures)

@@ -1,6 +1,6 @@
-"""Reader of results, from `bench.json` or from a report. Errors name the file, the field and an example.
+"""Reader of results from `bench.json` or from a report. Errors name the file and the field, and give an example.
 
-Out of scope: what the fields mean (`document`).
+Out of scope: the meaning of the fields (`document`).
 """
 
 from __future__ import annotations
@@ -34,24 +34,26 @@ _COUNTS = ("answered", "rejected", "timed_out", "disconnected", "errors", "wrong
 
 
 class DocumentError(MeasureError):
-    """A file that isn't a result of `halcyon bench`, or is incomplete."""
+    """The file isn't a result of `halcyon bench`, or is incomplete."""
 
 
 @dataclass(frozen=True)
 class StoredDocument:
-    """A document with the name of the file that it was read from."""
+    """Document with the name of the file from which it was read."""
 
     name: str
     document: BenchDocument
     data: Mapping[str, Any]
-    """The JSON value exactly as it was read."""
+    """JSON value exactly as it was read."""
 
 
 def read(path: Path) -> tuple[StoredDocument, ...]:
-    """Return the documents in a file: one in a `bench.json`, one or more in a report. A folder stands for its `bench.json`.
+    """Return the documents in a file: one in a `bench.json`, one or more in a report.
+
+    For a folder, its `bench.json` is read.
 
     Raises:
-        DocumentError: the file can't be read, is cut off, has another version, or has invalid fields.
+        DocumentError: the file can't be read, is truncated, has another version, or has invalid fields.
     """
     if path.is_dir():
         path /= "bench.json"
@@ -70,10 +72,10 @@ def read(path: Path) -> tuple[StoredDocument, ...]:
 
 
 def read_all(paths: Sequence[Path]) -> tuple[StoredDocument, ...]:
-    """Return the documents in several files. If files have the same name, documents have the paths as their names.
+    """Return the documents in several files. Documents of files with the same name are named by their paths.
 
     Raises:
-        DocumentError: a file can't be read, is cut off, has another version, or has invalid fields.
+        DocumentError: a file can't be read, is truncated, has another version, or has invalid fields.
     """
     stored_documents = [(path, stored) for path in paths for stored in read(path)]
     counts = Counter(stored.name for _, stored in stored_documents)
@@ -91,7 +93,7 @@ def embedded(html: str, path: str = "the report") -> list[tuple[str, Any]]:
     """Return the names and JSON values of the documents in a report.
 
     Raises:
-        DocumentError: the report has no documents, or is cut off.
+        DocumentError: the report has no documents, or is truncated.
     """
     match = _EMBEDDED.search(html)
     if match is None:
@@ -144,7 +146,7 @@ def parse(data: Any, path: str) -> BenchDocument:
 
 
 def _path_text(path: Path | str) -> str:
-    """Return a path as text. Bytes that aren't UTF-8 are escaped, so that each page and table can contain it."""
+    """Return a path as text. Bytes that aren't UTF-8 are escaped, so that pages and tables can contain the text."""
     return str(path).encode("utf-8", "backslashreplace").decode("utf-8")
 
 
@@ -207,7 +209,7 @@ def _problem(error: ValidationError) -> str:
 
 
 def _described(path: Sequence[int | str]) -> tuple[type[BaseModel] | None, Any, str]:
-    """Return the model class that contains a field, the field's type, and its description."""
+    """Return the model class with a field, the field's type, and its description."""
     model: type[BaseModel] | None = BenchDocument
     kind: Any = BenchDocument
     text = ""
@@ -232,7 +234,7 @@ def _model(kind: Any) -> type[BaseModel] | None:
 
 
 def _check(document: BenchDocument, path: str) -> None:
-    """Check what the field types don't: consistency of counts, intervals, and reasons."""
+    """Check the rules that the field types don't cover: consistency of counts, intervals, and reasons."""
     requests = document.requests
     for name, count in requests:
         if count is not None and count < 0:
@@ -242,6 +244,13 @@ def _check(document: BenchDocument, path: str) -> None:
         raise DocumentError(
             f"{path}: requests.due: {requests.due}; it must be the sum of {', '.join(_COUNTS)}, which is {total}"
         )
+    if (distribution := document.distribution) is not None:
+        for name in ("latency_ms", "from_send_ms"):
+            if (count := len(getattr(distribution, name))) != len(distribution.shares):
+                raise DocumentError(
+                    f"{path}: distribution.{name}: {count} values; it must have one for each of the {len(distribution.shares)} "
+                    "shares"
+                )
     for field, figure in _figures(document, ""):
         if figure.value is None and not figure.reason:
             raise DocumentError(

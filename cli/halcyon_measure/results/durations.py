@@ -1,7 +1,7 @@
 """Durations of requests, stored either individually or as counts in logarithmic bins. Pure.
 
-Bins have a width of 1/256 octave, from 1 us to 4.5 h. The middle of a bin differs from the values in it by at most 0.2
-%. Sum, number and maximum are exact in both forms.
+A bin is 1/256 octave wide, and the bins cover 1 us to 4.5 h. The middle of a bin differs from the values in it by at
+most 0.2 %. Sum, number and maximum are exact in both forms.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from halcyon_measure.results.columns import Floats, Integers
 
 SUB_BINS = 256
 _LEAST, _MOST = -19, 14
-"""Exponents of the first octave and of the one after the last, as in `numpy.frexp`."""
+"""Exponent of the first octave, and exponent after that of the last octave, as in `numpy.frexp`."""
 BINS = (_MOST - _LEAST) * SUB_BINS
 SOURCE = "a histogram, within 0.2 %"
 
 
 def bins_of(values: Floats) -> Integers:
-    """Return the bin of each value in seconds. Values outside the range are put into the first or the last bin."""
+    """Return the bin of each value, given in seconds. Values outside the range are in the first or the last bin."""
     mantissa, exponent = np.frexp(np.clip(values, 2.0 ** (_LEAST - 1), 2.0 ** (_MOST - 1) * (1 - 1e-9)))
     return (exponent - _LEAST).astype(np.int64) * SUB_BINS + ((mantissa - 0.5) * 2 * SUB_BINS).astype(np.int64)
 
@@ -36,20 +36,20 @@ def middles(bins: Integers) -> Floats:
 
 @dataclass(frozen=True)
 class Durations:
-    """Durations of one kind, such as latencies, in seconds."""
+    """Durations of one kind, for example latencies, in seconds."""
 
     n: int
     total: float
     largest: float
     is_known: bool
-    """True if each request has this duration. If the protocol's client doesn't report it, some values are NaN."""
+    """Whether all requests have this duration. If the protocol's client doesn't report it, some values are NaN."""
     values: Floats | None = None
     counts: Integers | None = None
-    """Number of values in each bin; None if individual values are stored."""
+    """Number of values in each bin; None if the values are stored individually."""
 
     @classmethod
     def of(cls, values: Floats) -> Durations:
-        """Return durations that store these values individually."""
+        """Return durations with these values, stored individually."""
         if not len(values):
             return cls(0, 0.0, 0.0, is_known=True, values=values)
         return cls(
@@ -58,7 +58,7 @@ class Durations:
 
     @property
     def is_counted(self) -> bool:
-        """True if percentiles are computed from a histogram."""
+        """Whether percentiles are computed from a histogram."""
         return self.counts is not None
 
     @property
@@ -69,7 +69,7 @@ class Durations:
     def percentile(self, share: float) -> float | None:
         """Return the smallest value that is at least as large as the given share of the values.
 
-        The result is None if there are none.
+        The result is None if there are no values.
         """
         if not self.n:
             return None

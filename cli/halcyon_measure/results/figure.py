@@ -1,4 +1,4 @@
-"""A measured number, and the base class of all parts of the document. Pure."""
+"""Measured number, and base class of all parts of the document. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Unit = Literal[
 
 
 class Part(BaseModel):
-    """A part of the document. Unknown fields are refused."""
+    """Part of the document. Unknown fields are rejected."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -51,5 +51,5 @@ class Figure(Part):
 
 
 def unmeasured(unit: Unit, reason: str, source: str = "") -> Figure:
-    """Return a figure without a value, for something that wasn't measured."""
+    """Return a figure without a value, for a quantity that wasn't measured."""
     return Figure(value=None, unit=unit, n=0, source=source, reason=reason)

@@ -1,4 +1,4 @@
-"""Counts of the requests of a long run, sufficient for the document without one row per request.
+"""Counts of the requests of a long run, from which its document can be built without one row per request.
 
 Pure, except for its file.
 
@@ -35,23 +35,23 @@ PARTS: Mapping[str, Callable[[Columns], Floats]] = {
 }
 """Functions that compute the durations of answered requests, by name."""
 _ALL = "late_of_all"
-"""Name of the sending delays of all sent requests, including those that failed."""
+"""Name for the sending delays of all sent requests, including failed requests."""
 _NAMES = (*PARTS, _ALL)
 _COMPACT = 1_000_000
 
 
 class Folded:
-    """Counts of requests. Indices of messages and pods refer to the lists of the process that counted them."""
+    """Counts of requests. The indices of messages and pods refer to the lists of the process that counted them."""
 
     def __init__(self, good_within_s: float = math.inf) -> None:
-        """Create counts without requests. Answers with at most this latency count as good."""
+        """Create empty counts. Answers with a latency up to `good_within_s` count as good."""
         self.good_within_s = good_within_s
         self._counts = np.zeros((len(_NAMES), BINS), dtype=np.int64)
         self._totals, self._largest = np.zeros(len(_NAMES)), np.zeros(len(_NAMES))
         self._unknown = np.zeros(len(_NAMES), dtype=np.int64)
         self.outcomes: Counter[int] = Counter()
         self.failures: dict[tuple[int, int], tuple[int, float, float]] = {}
-        """Number, first due time and last due time of failures, by (outcome, index of the message)."""
+        """Number of failures, and first and last due time, by (outcome, index of the message)."""
         self.pods: Counter[int] = Counter()
         self.rows = 0
         self.least_rows, self.most_rows = math.inf, 0.0
@@ -94,7 +94,7 @@ class Folded:
             self._compact()
 
     def merged(self, other: Folded, kinds: Sequence[int], pods: Sequence[int]) -> None:
-        """Add the counts of another process. Its indices of messages and pods are translated by `kinds` and `pods`."""
+        """Add the counts of another process. `kinds` and `pods` translate its indices of messages and pods."""
         self._counts += other._counts
         self._totals += other._totals
         self._largest = np.maximum(self._largest, other._largest)
@@ -125,7 +125,7 @@ class Folded:
 
     @property
     def late_of_all(self) -> Durations:
-        """Delay between prepared and sent of all sent requests."""
+        """Delays from prepared to sent, of all sent requests."""
         return self.durations(_ALL)
 
     def latency_by_second(self) -> tuple[Integers, Integers, Integers]:
@@ -165,7 +165,7 @@ class Folded:
     def load(cls, path: Path) -> tuple[Self, list[str], list[str]] | None:
         """Read a file that `save` has written, and return (counts, messages, pods).
 
-        The result is None if the file contains columns.
+        The result is None if the file contains columns instead.
         """
         with np.load(path, allow_pickle=False) as stored:
             if "bins_s" not in stored.files:
@@ -199,7 +199,7 @@ class Folded:
         self.failures[key] = count + failure[0], min(first, failure[1]), max(last, failure[2])
 
     def _compact(self) -> None:
-        """Merge cells with equal second and bin by adding their counts."""
+        """Merge cells with the same second and bin by adding their counts."""
         if not self._cells:
             self._cells = [(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))]
         cells, group = np.unique(np.concatenate([block for block, _ in self._cells]), return_inverse=True)

@@ -1,6 +1,8 @@
-"""Numbers as text, the same in every view of a document. Pure."""
+"""Formatting of numbers as text, the same in every view of a document. Pure."""
 
 from __future__ import annotations
+
+import math
 
 from halcyon_measure.results.figure import Figure
 
@@ -8,24 +10,26 @@ NONE = "-"
 
 
 def number(value: float | None) -> str:
-    """Return a number with about three significant digits; a hyphen for None."""
+    """Format a number with about three significant digits; a hyphen for None."""
     if value is None:
         return NONE
+    if not math.isfinite(value):  # a ratio in percent may be too large
+        return f"{value:g}"
     if value == int(value) or abs(value) >= 1000:
         return f"{value:.0f}"
-    if abs(value) < 0.01:
-        return f"{value:.2g}"
+    if abs(value) < 1:
+        return f"{value:.{2 if abs(value) < 0.01 else 3}g}"
     return f"{value:.{2 if abs(value) < 10 else 1 if abs(value) < 100 else 0}f}"
 
 
 def significant(value: float, digits: int) -> str:
-    """Return a number with this many significant digits, and never with an exponent: `1240`, not `1.24e+03`."""
+    """Format a number with `digits` significant digits, and never with an exponent: `1240`, not `1.24e+03`."""
     text = f"{value:.{digits}g}"
     return f"{float(text):.0f}" if "e+" in text else text
 
 
 def count_text(count: int | None, noun: str) -> str:
-    """Return a count with its noun, which has an s unless the count is 1, for example `32 callers`."""
+    """Format a count with its noun, in the plural unless the count is 1, for example `32 callers`."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
@@ -35,7 +39,7 @@ def interval(figure: Figure) -> str:
 
 
 def quantity(figure: Figure) -> str:
-    """Return the figure's value with its unit, or the reason why it wasn't measured."""
+    """Format the figure's value with its unit, or return the reason why it wasn't measured."""
     if figure.value is None:
         return f"not measured: {figure.reason}"
     if figure.unit == "ratio":

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field, fields
 from typing import Generic, TypeVar
 
 Sample = TypeVar("Sample")
+RAPL = "RAPL"
+"""Name of the series with the energy counters of the machine's CPU."""
 
 
 @dataclass(frozen=True)
 class Counters:
-    """Triton's counters of one model. Times are in seconds, summed over all requests."""
+    """Triton's counters for one model. Times are in seconds, summed over all requests."""
 
     requests: float
     """Number of answered requests."""
@@ -33,7 +35,7 @@ class Counters:
 
 @dataclass(frozen=True)
 class SizeCounters:
-    """Triton's counters of the executions of one batch size. Times are in seconds, summed over the executions."""
+    """Triton's counters for the executions of one batch size. Times are in seconds, summed over the executions."""
 
     executions: float
     input_s: float
@@ -59,13 +61,13 @@ class ServerConfig:
     instances: int | None = None
     max_queue_delay_s: float = 0.0
     steps: tuple[str, ...] = ()
-    """Models in the steps of an ensemble; empty for any other model."""
+    """Names of the models in the steps of an ensemble; empty for any other model."""
     keeps_state: bool = False
-    """True if requests must form sequences, because the model keeps state."""
+    """Whether requests must form sequences, because the model keeps state."""
     is_decoupled: bool = False
-    """True if the model may send several answers to one request."""
+    """Whether the model may send several answers to one request."""
     optional: frozenset[str] = frozenset()
-    """Names of the inputs that a request may leave out."""
+    """Names of the inputs that a request may omit."""
     most_rows: int | None = None
     """Maximum number of rows of a request; None for a model without batching."""
 
@@ -104,10 +106,10 @@ class BalancerSample:
     at_s: float
     requests: float | None = None
     request_s: float | None = None
-    """Time from the arrival of the requests to the response headers, in seconds."""
+    """Time from the arrival of requests to their response headers, in seconds."""
     responses: float | None = None
     response_s: float | None = None
-    """Time in seconds from the sending of the requests to a server to the response headers."""
+    """Time from sending requests to a server until their response headers, in seconds."""
     held: float | None = None
     """Number of requests that are held until the first replica is ready."""
     queued: float | None = None
@@ -128,7 +130,7 @@ class ProcessSample:
     """Maximum number of cores that the processes may use."""
     memory_limit: float | None = None
     periods: float | None = None
-    """Number of scheduler periods in which a CPU limit was in force."""
+    """Number of scheduler periods in which a CPU limit applied."""
     throttled: float | None = None
     """Number of periods in which the CPU limit throttled the processes."""
     oom_kills: float | None = None
@@ -141,7 +143,7 @@ class Readings(Generic[Sample]):
     pod: str
     samples: tuple[Sample, ...] = ()
     reason: str = ""
-    """Reason why the last read of the source failed; empty if it succeeded. Samples of earlier reads are kept."""
+    """Reason why the last read of the source failed; empty if it succeeded. Samples from earlier reads are kept."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,7 @@ class Observations:
     before: Statistics | None = None
     after: Statistics | None = None
     no_statistics: str = ""
-    """Reason why there are no statistics."""
+    """Reason why there are no statistics of the server; empty if there are some."""
     config: ServerConfig = field(default_factory=ServerConfig)
     servers: tuple[Readings[ServerSample], ...] = ()
     balancers: tuple[Readings[BalancerSample], ...] = ()
@@ -172,11 +174,11 @@ class Observations:
     processes: tuple[Readings[ProcessSample], ...] = ()
     no_process: str = ""
     idle: tuple[Readings[ServerSample], ...] = ()
-    """Samples taken before the load, for the idle power."""
+    """Samples taken before the load, from which the idle power is computed."""
     gpu_energy: tuple[Series, ...] = ()
-    """DCGM's energy counters of GPUs, in mJ."""
+    """DCGM's energy counters of the GPUs, in mJ."""
     cpu_energy: tuple[Series, ...] = ()
-    """Energy counters of CPUs, in J."""
+    """Energy counters of the CPUs, in J."""
     no_gpu_energy: str = ""
     no_cpu_energy: str = ""
     cpu_energy_source: str = ""

@@ -1,4 +1,4 @@
-"""The environment of a measurement: the measured server, its location and its hardware. Pure."""
+"""Environment of a measurement: the measured server, its location and its hardware. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from halcyon_measure.results.figure import Part
 
 
 class ContainerLimits(Part):
-    """Resource limits of a container, as Kubernetes has them; empty strings for none."""
+    """Resource limits of a container as Kubernetes quantities; empty if there is no limit."""
 
     cpu: str = Field(default="", description="CPU, for example 4 or 500m.")
     memory: str = Field(default="", description="Memory, for example 8Gi.")
@@ -18,7 +18,7 @@ class ContainerLimits(Part):
 
 
 class Place(Part):
-    """Location and hardware of the server: enough to repeat the measurement."""
+    """Location and hardware of the server, with which the measurement can be repeated."""
 
     kind: Literal["url", "copy", "trial", "live"] = Field(
         description="url: any server; copy: a copy of a ModelDeployment; trial: a pod with its server container; live: the served ModelDeployment."

@@ -20,17 +20,18 @@ class Run:
     pods: tuple[str, ...]
     warm_up_s: float
     settled: bool | None
-    """True if the load had settled when the measured part began; None if the warm-up had a fixed length."""
+    """Whether the load had settled when the measured part began; None if the warm-up had a fixed length."""
     measured_s: float
-    """Length of the measured part in seconds, in which requests became due."""
+    """Length of the measured part, in which requests became due, in seconds."""
     partial: bool
-    """True if the run was ended early."""
+    """Whether the run was ended early."""
     usage: tuple[dict[str, float], ...]
     """CPU and waiting times of each process in the measured part, in seconds."""
     observations: Observations | None = None
     """Samples of servers and machines; None if none were taken."""
     folded: Folded | None = None
-    """Counts of the requests if there were too many to keep as rows. The columns are empty then."""
+    """Counts of the requests if there were too many to keep as rows, in which case the columns are empty; otherwise
+    None."""
 
     @property
     def count(self) -> int:
@@ -38,7 +39,7 @@ class Run:
         return len(self.columns) if self.folded is None else len(self.folded)
 
     def save(self, folder: Path) -> Path:
-        """Write requests.npz, or histogram.npz if the requests were counted, and return the file's path."""
+        """Write requests.npz, or histogram.npz if only counts were kept, and return the path of the file."""
         if self.folded is not None:
             path = folder / "histogram.npz"
             self.folded.save(path, messages=self.messages, pods=self.pods)

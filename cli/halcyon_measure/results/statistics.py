@@ -1,6 +1,6 @@
 """Percentiles and rates of a run, each with a 95 % interval. Pure and seeded.
 
-Successive requests share queues and batches, so their latencies are correlated. The intervals are from a bootstrap of
+Successive requests share queues and batches, so their latencies are correlated. The intervals come from a bootstrap of
 one-second blocks, which keeps the correlation within a block.
 """
 
@@ -15,17 +15,17 @@ import numpy.typing as npt
 from halcyon_measure.results.columns import Floats, Integers
 
 _BINS_PER_DECADE = 460
-"""Number of bins per decade, each half a percent wide. They are used in the bootstrap only; the percentile itself is
-exact."""
+"""Number of bins per decade, so that each is half a percent wide. They are used only in the bootstrap; the percentile
+itself is exact."""
 _LEAST_S, _DECADES = 1e-5, 9
 _DRAWS = 400
 MIN_BLOCKS = 5
 """Minimum number of blocks for an interval."""
 BEHIND = 1.05
-"""Ratio of two times above which a server counts as fallen behind: that in which the answers arrived, and that in which
-their requests were due."""
+"""Ratio above which a server counts as fallen behind: the time in which the answers arrived, divided by the time in
+which their requests were due."""
 _MIDDLE = (0.05, 0.95)
-"""Shares of the answers between which both times are compared, so that a few slow answers have no effect."""
+"""Shares of the answers between which these times are compared, so that a few slow answers have no effect."""
 _QUARTER = 0.25
 _LEAST_ANSWERS = 40
 Interval = tuple[float, float]
@@ -44,15 +44,15 @@ def _rank(count: int, share: float) -> int:
 
 
 def supports(count: int, share: float) -> bool:
-    """Return True if there are enough values for a percentile: at least ten of them lie above it."""
+    """Return True if there are enough values for a percentile, that is, if at least ten of them are above it."""
     return count * (1 - share) >= 10 - 1e-9
 
 
 def answering_s(due: Floats, latency: Floats, length_s: float, *, counts: Integers | None = None) -> float:
-    """Return the time in seconds in which a server gave these answers, which is longer than the run if it fell behind.
+    """Return the time in seconds in which a server gave these answers; longer than the run if the server fell behind.
 
-    A server that can't keep up with a schedule answers the rest after the last due time. Divided by the length of the
-    run alone, its answers would have the rate of the schedule, whatever the server can do.
+    A server that can't keep up with a schedule gives the remaining answers after the last due time. If they were
+    divided by the length of the run, the result would always be the rate of the schedule.
 
     Args:
         due: due times of the answered requests.
@@ -90,7 +90,7 @@ def _median(values: Floats, weights: Integers, indices: Integers) -> float:
 
 
 def _at(values: Floats, weights: Integers, shares: Sequence[float]) -> Floats:
-    """Return the values at these shares of the total weight."""
+    """Return the weighted quantiles of the values at these shares."""
     order = np.argsort(values, kind="stable")
     sums = np.cumsum(weights[order])
     selected: Floats = values[order[np.searchsorted(sums, np.array(shares) * sums[-1])]]
@@ -98,7 +98,7 @@ def _at(values: Floats, weights: Integers, shares: Sequence[float]) -> Floats:
 
 
 class Blocks:
-    """Latencies by second of the run. Intervals are computed from random draws of whole seconds."""
+    """Latencies grouped by second of the run. Intervals are computed from random draws of whole seconds."""
 
     def __init__(
         self, due: Floats, latency: Floats, length_s: float, *, seed: int = 1, counts: Integers | None = None
@@ -133,7 +133,7 @@ class Blocks:
         return _central_interval(self._edges[np.minimum(index, len(self._edges) - 1)][totals[:, 0] > 0])
 
     def rate(self, good: npt.NDArray[np.int64] | None = None) -> Interval | None:
-        """Return the 95 % interval of answers per second, or of `good`, which has one count for each block."""
+        """Return the 95 % interval of the answers per second, or of `good`, which has one count per block."""
         if self._count < MIN_BLOCKS:
             return None
         return _central_interval(self._weights @ (self._answered if good is None else good) / self._lengths_s)
@@ -148,7 +148,7 @@ def per_second(due: Floats, length_s: float, mask: npt.NDArray[np.bool_]) -> npt
 def _counts(row: Integers, column: Integers, rows: int, columns: int, *, weights: Integers | None = None) -> Integers:
     """Return a table with the number of occurrences of each pair.
 
-    `weights` has the number of times that each entry counts; by default one.
+    `weights` contains the number of times that each pair counts; by default one.
     """
     table = np.bincount(row * columns + column, weights=weights, minlength=rows * columns)
     return table.astype(np.int64).reshape(rows, columns)

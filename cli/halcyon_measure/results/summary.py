@@ -104,7 +104,7 @@ def build(
 
 
 def accuracy(requests: Requests) -> Figure:
-    """Return the share of the answers that equal the expected ones, with Wilson's 95 % interval."""
+    """Return the share of the answers that are equal to the expected answers, with Wilson's 95 % interval."""
     n = requests.answered + requests.wrong
     if not n:
         return unmeasured("ratio", "no request was answered", _EXPECTED)

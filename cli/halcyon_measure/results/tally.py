@@ -1,4 +1,4 @@
-"""Counts and durations of a run's requests for the document, computed from all requests or from their counts. Pure."""
+"""Counts and durations of a run's requests for its document, computed from all requests or from their counts. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from halcyon_measure.results.statistics import Blocks
 
 @dataclass(frozen=True)
 class FailureCount:
-    """Failures with the same outcome and message."""
+    """Number of failures with the same outcome and message, and their times."""
 
     outcome: Outcome
     kind: int
@@ -33,7 +33,7 @@ class FailureCount:
 
 @dataclass(frozen=True)
 class SecondCount:
-    """Requests that became due in one second. Latencies are in seconds; None if no request was answered."""
+    """Counts of the requests that became due in one second. Latencies are in seconds; None without answers."""
 
     due: int
     answered: int
@@ -48,24 +48,25 @@ class Tally:
     due: int
     outcomes: Counter[int]
     good: int | None
-    """Number of answers within the objective; None without an objective."""
+    """Number of answers within the objective; None if there is no objective."""
     good_by_second: Integers
     answering_s: float
-    """Time in seconds in which the answers of a schedule arrived: the length of the run, unless the server fell behind."""
+    """Time in seconds in which the answers of a schedule arrived. It is the length of the run unless the server fell
+    behind."""
     rows: int
     """Number of rows in the answered requests."""
     answered: Mapping[str, Durations]
     """Durations of the answered requests, by the names in `folded.PARTS`."""
     late: Durations
-    """Delay between prepared and sent of all sent requests."""
+    """Delays from prepared to sent, of all sent requests."""
     blocks: Blocks | None
-    """Answers by second, for the interval of a rate; None if it isn't known when they ended."""
+    """Answers by second, for the interval of a rate; None if the times at which they ended are unknown."""
     latency_blocks: Blocks | None
     """Latencies by second, for the intervals of percentiles; None if all requests were due at the same time."""
     failures: tuple[FailureCount, ...]
     seconds: tuple[SecondCount, ...]
     pods: Counter[int]
-    """Number of answers by index of the pod."""
+    """Number of answers of each pod, by the index of the pod."""
     is_folded: bool
 
     @property
@@ -75,10 +76,10 @@ class Tally:
 
 
 def of(run: Run, objective_s: float | None, *, is_at_once: bool = False) -> Tally:
-    """Return the tally of a run, with the latency objective in seconds if there is one.
+    """Return the tally of a run. It counts good answers if a latency objective, in seconds, is given.
 
-    `is_at_once` is True if all requests were due at the beginning. Then blocks by due time are all empty but one, so
-    answers are counted by the second in which they ended.
+    `is_at_once` is True if all requests were due at the beginning. Answers are then counted by the second in which they
+    ended, because all requests are due in the same second.
     """
     if run.folded is not None:
         return _of_counts(run, run.folded, objective_s, is_at_once=is_at_once)
@@ -153,7 +154,7 @@ def _of_counts(run: Run, folded: Folded, objective_s: float | None, *, is_at_onc
 def _within(by_second: Integers, length: int) -> Integers:
     """Return the counts of the first `length` seconds.
 
-    Later counts are added to the last second, as in `statistics.per_second`.
+    Later counts are added to the last of these seconds, as in `statistics.per_second`.
     """
     counts = np.zeros(length, dtype=np.int64)
     np.add.at(counts, np.minimum(np.arange(len(by_second)), length - 1), by_second)

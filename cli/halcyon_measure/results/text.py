@@ -1,4 +1,4 @@
-"""The document of a run as text: one sentence with the result, then its figures. Pure."""
+"""Document of a run as text: one sentence with the result, then its figures. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import textwrap
 
 from halcyon_measure.results.document import BenchDocument, Latencies
 from halcyon_measure.results.figure import Figure
-from halcyon_measure.results.number_text import number
+from halcyon_measure.results.number_text import count_text, number
 from halcyon_measure.results.sections import answer_text, section_text
 from halcyon_measure.results.sections.sweep import Sweep
 
@@ -53,7 +53,7 @@ def answer(document: BenchDocument) -> str:
 
 def _of_sweep(document: BenchDocument, sweep: Sweep) -> str:
     partial = ", interrupted" if sweep.partial else ""
-    head = f"{document.target.model or document.target.url}: {len(sweep.points)} points{partial}"
+    head = f"{document.target.model or document.target.url}: {count_text(len(sweep.points), 'point')}{partial}"
     points = [point for point in sweep.points if point.valid] or sweep.points
     best = max(points, key=lambda point: point.rows_per_second.value or 0.0, default=None)
     if best is None or not best.rows_per_second.value:

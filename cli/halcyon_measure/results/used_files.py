@@ -1,4 +1,4 @@
-"""Files used in a measurement, with digests.
+"""Files used in a measurement, with their digests.
 
 If the measurement is repeated, the digests show which files have changed.
 """
@@ -14,11 +14,12 @@ from pydantic import Field
 from halcyon_measure.results.figure import Part
 
 MAX_BYTES = 256 << 20
-"""Maximum total size of the files in bytes for a digest. Above it, a digest would take longer than a second."""
+"""Maximum total size of files that get a digest, in bytes. Above it, computing the digest would take more than a
+second."""
 
 
 class UsedFile(Part):
-    """A file or folder that the load was made of."""
+    """File or folder that was used for the load."""
 
     path: str = Field(description="Path as it was given.")
     sha256: str | None = Field(
@@ -27,7 +28,7 @@ class UsedFile(Part):
 
 
 def used(paths: Iterable[str]) -> tuple[UsedFile, ...]:
-    """Return the files and folders that exist, without duplicates, with their digests."""
+    """Return those of the files and folders that exist, without duplicates, with their digests."""
     return tuple(UsedFile(path=path, sha256=digest(Path(path))) for path in dict.fromkeys(paths) if Path(path).exists())
 
 

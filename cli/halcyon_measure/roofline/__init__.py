@@ -1,1 +1,1 @@
-"""Roofline of a machine, set by its peak compute rate and memory bandwidth, with measured points below it. Pure."""
+"""Roofline of a machine, given by its peak compute rate and memory bandwidth, with measured points below it. Pure."""

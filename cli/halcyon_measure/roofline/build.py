@@ -13,7 +13,7 @@ from halcyon_measure.results.sections.static import Static
 
 MAX_BATCH = 4096
 MAX_CV = 0.05
-"""Maximum coefficient of variation at which a measured peak counts as reliable."""
+"""Maximum coefficient of variation for which a measured peak counts as reliable."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,10 @@ def measured_peak(samples: Sequence[float], unit: Unit, how: str) -> Peak:
 def roofline(
     static: Static, compute: Peak, memory: Peak, executions: Sequence[Execution], *, datatype: str, source: str
 ) -> Roofline:
-    """Return the roofline of a model with the executions as points. `source` says how the executions were measured.
+    """Return the roofline of a model with the executions as points; `source` says how they were measured.
 
     Raises:
-        ModelError: the operations or the bytes of the model aren't known.
+        ModelError: the operations or the bytes of the model are unknown.
     """
     line = _Line(static)
     top, bandwidth = compute.rate.value, memory.rate.value
@@ -98,7 +98,7 @@ class _Line:
         return self.flops(batch) / (self._weights + batch * self._bytes)
 
     def crossing(self, ridge: float) -> int | None:
-        """Return the smallest batch size whose arithmetic intensity reaches the ridge.
+        """Return the smallest batch size whose arithmetic intensity reaches the ridge of the roofline.
 
         The result is None if there is none up to `MAX_BATCH`.
         """
@@ -143,6 +143,6 @@ def _answer(points: Sequence[RooflinePoint], above: Sequence[int], crossing: int
 
 
 def percent(share: float | None) -> str:
-    """Return a share in percent, with two significant digits if it is small."""
+    """Format a share in percent, with two significant digits if it is small."""
     value = 100 * (share or 0)
     return f"{value:.0f} %" if value >= 10 or not value else f"{value:.2g} %"

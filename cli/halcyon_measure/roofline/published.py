@@ -1,7 +1,7 @@
 """Peak rates published by NVIDIA, by the node label `nvidia.com/gpu.product`. Pure.
 
 The peaks are those of the products' data sheets: dense (without sparsity), at the clock rates that the data sheets
-assume. No workload reaches them. FP32 has the rate of TF32 on tensor cores if the product supports it, because
+assume. No workload reaches them. If the product supports TF32 on tensor cores, FP32 has the rate of TF32, because
 libraries use TF32 for FP32.
 """
 

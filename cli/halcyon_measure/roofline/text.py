@@ -1,4 +1,4 @@
-"""The sections `alone` and `roofline` as text, at most 80 columns wide. Pure."""
+"""Sections `alone` and `roofline` as text, at most 80 columns wide. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WIDTH = 80
 
 
 def sections(document: BenchDocument) -> list[str]:
-    """Return the lines of the sections that come from the model's file; empty if the document has none."""
+    """Return the lines of the sections that are based on the model's file; empty if the document has none."""
     lines: list[str] = []
     if (static := document.static) is not None:
         size = static.sizes[0]

@@ -2,7 +2,7 @@
 
 The cgroup is read through the root directory of the process (/proc/PID/root), because containers of one pod see only
 their own cgroup at /sys/fs/cgroup. This needs a shared process namespace and the same user. If this client is in the
-same cgroup, it is left out, because the figures would include the client.
+same cgroup, the cgroup isn't read, because the figures would include the client.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from pathlib import Path, PurePosixPath
 
 PROC = Path("/proc")
 _UNIFIED = ""
-"""Key of version 2 in `Cgroup.folders`: it has one hierarchy for all controllers, and /proc shows it without a name."""
+"""Key for version 2 in `Cgroup.folders`. Version 2 has one hierarchy for all controllers, which has no name in
+/proc."""
 _NO_LIMIT = 2.0**60
-"""Memory limit in bytes above which there is none: version 1 shows a huge number then."""
+"""Value in bytes from which a memory limit means no limit, because version 1 shows a huge number in this case."""
 
 
 @dataclass(frozen=True)
 class CgroupSample:
-    """One sample of a cgroup. Values are None if they can't be read or there is no limit."""
+    """One sample of a cgroup. A value is None if it can't be read or there is no limit."""
 
     cpu_s: float | None = None
     cpu_limit: float | None = None
@@ -40,7 +41,7 @@ class Cgroup:
     folders: Mapping[str, Path]
 
     def sample(self) -> CgroupSample:
-        """Return a sample with the current values."""
+        """Return a sample of the current values."""
         if _UNIFIED in self.folders:
             return self._unified(self.folders[_UNIFIED])
         cpu, memory = self.folders.get("cpu"), self.folders.get("memory")
@@ -76,7 +77,7 @@ class Cgroup:
 def of_process(pid: int, *, proc: Path = PROC) -> Cgroup | None:
     """Return the cgroup of a process.
 
-    The result is None if it is the root cgroup or that of this client, or can't be read.
+    The result is None if it is the root cgroup or the cgroup of this client, or if it can't be read.
     """
     own_paths, folders = _paths(proc / "self"), dict[str, Path]()
     mounts = _mounts(proc / str(pid))
@@ -97,7 +98,7 @@ def of_process(pid: int, *, proc: Path = PROC) -> Cgroup | None:
 
 
 def _paths(process: Path) -> dict[str, str]:
-    """Return the path of a process's cgroup, by controller."""
+    """Return the cgroup path of a process for each controller."""
     paths: dict[str, str] = {}
     with contextlib.suppress(OSError, ValueError):
         for line in (process / "cgroup").read_text("utf-8").splitlines():

@@ -17,7 +17,7 @@ _PROC = Path("/proc")
 _RAPL = Path("/sys/class/powercap")
 _LISTEN = "0A"
 _MAPPED = bytes(10) + b"\xff\xff"
-"""Prefix of an IPv4 address that is mapped into IPv6."""
+"""Prefix of an IPv4-mapped IPv6 address."""
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _REFRESH_S = 10.0
@@ -37,7 +37,7 @@ def is_local(host: str) -> bool:
 
 
 def listener(host: str, port: int) -> int | None:
-    """Return the process that listens on a local port. The result is None if there is none, or if it isn't visible.
+    """Return the process that listens on a local port; None if there is none, or if it isn't visible.
 
     A process that listens on exactly this address takes precedence over one that listens on all addresses.
     """

@@ -1,4 +1,4 @@
-"""Parser of metrics pages in Prometheus' text format. Invalid lines are ignored. Pure."""
+"""Parser of metrics pages in Prometheus text format. Invalid lines are ignored. Pure."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def samples(text: str, prefixes: tuple[str, ...]) -> Iterator[tuple[str, Mapping
 
 
 def server(text: str, model: str, at_s: float) -> ServerSample | None:
-    """Return a sample from Triton's metrics page; None if the text isn't one."""
+    """Return a sample from Triton's metrics page; None if the text isn't such a page."""
     counters: dict[str, float] = {}
     gpus: dict[str, dict[str, float]] = {}
     server_gauges: dict[str, float] = {}

@@ -1,10 +1,14 @@
-"""Time series from Prometheus for the time of a run: energy of GPUs from DCGM, energy of pods from Kepler."""
+"""Samples that Prometheus scraped during a run: energy of GPUs from DCGM, energy of pods from Kepler.
+
+The samples are the scraped ones with their own times. In a range query, each of them would be repeated until the next
+scrape, so the growth over a short run would be that of whole scrape intervals.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -14,13 +18,22 @@ from halcyon_measure.results.observations import Series
 
 GPU_ENERGY = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
 CPU_ENERGY = ("kepler_pod_cpu_joules_total", "kepler_container_package_joules_total")
-"""Names of Kepler's energy counters: from version 0.10 on, and before it."""
+"""Names of Kepler's energy counters: the name since version 0.10, and the earlier one."""
+_LABELS: Mapping[str, Sequence[tuple[str, str]]] = {
+    # Prometheus renames labels of the exporter that equal those of the scraped pod, unless it has honorLabels.
+    GPU_ENERGY: (("exported_pod", "exported_namespace"), ("pod", "namespace")),
+    CPU_ENERGY[0]: (("pod_name", "pod_namespace"),),
+    CPU_ENERGY[1]: (("pod_name", "container_namespace"),),
+}
+"""Labels of each counter with the name and the namespace of the measured pod. The first pair with series is used."""
+_OTHER_LABELS = {CPU_ENERGY[0]: {"zone": "package", "state": "|running"}}
+"""Other labels of a counter. Kepler's zone `package` contains its zones `core` and `uncore`. Terminated pods have separate
+series, whose values no longer change; some versions have no label `state`."""
 _TIMEOUT_S = 10.0
-_STEP_S = 1.0
 
 
 def is_http(url: str) -> bool:
-    """Return whether a text is a URL of HTTP with a host and a valid port."""
+    """Return whether a text is an HTTP URL with a host and a valid port."""
     try:
         parts = urlsplit(url)
         return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
@@ -41,16 +54,16 @@ class Prometheus:
             raise SettingError(f"prometheus is {url}; it must be a URL of HTTP, for example http://prometheus:9090")
         self._url, self._parts = url, urlsplit(url)
 
-    def series(self, query: str, *, begin_s: float, end_s: float) -> tuple[Series, ...]:
-        """Return the series of a query between two times, in seconds since the epoch.
+    def series(self, selector: str, *, begin_s: float, end_s: float) -> tuple[Series, ...]:
+        """Return the samples of the selected series between two times, in seconds since the epoch.
 
         The times in the result are relative to `begin_s`.
 
         Raises:
-            TargetError: Prometheus doesn't answer, or rejects the query.
+            TargetError: Prometheus doesn't respond, or rejects the query.
         """
-        fields = {"query": query, "start": begin_s, "end": end_s, "step": _STEP_S}
-        document = self._get(f"/api/v1/query_range?{urlencode(fields)}")
+        fields = {"query": f"{selector}[{max(math.ceil(end_s - begin_s), 1)}s]", "time": end_s}
+        document = self._get(f"/api/v1/query?{urlencode(fields)}")
         try:
             return tuple(_series(entry, begin_s) for entry in document["data"]["result"])
         except (KeyError, TypeError, ValueError):
@@ -76,8 +89,22 @@ class Prometheus:
 
 
 def selector(metric: str, labels: Mapping[str, str]) -> str:
-    """Return a PromQL selector of a metric. The values of `labels` are regular expressions."""
+    """Return a PromQL selector for a metric. The values of `labels` are regular expressions."""
     return metric + "{" + ",".join(f"{name}=~{json.dumps(value)}" for name, value in labels.items()) + "}"
+
+
+def selectors(metric: str, *, pods: str, namespace: str) -> tuple[str, ...]:
+    """Return the selectors of an energy counter of pods, to be tried in order.
+
+    `pods` is a regular expression. `namespace` is empty for any namespace.
+    """
+    return tuple(
+        selector(
+            metric,
+            {pod_label: pods} | ({namespace_label: namespace} if namespace else {}) | _OTHER_LABELS.get(metric, {}),
+        )
+        for pod_label, namespace_label in _LABELS[metric]
+    )
 
 
 def _series(entry: Mapping[str, Any], begin_s: float) -> Series:

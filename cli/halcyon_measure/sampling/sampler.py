@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from halcyon_measure.errors import SettingError, TargetError
 from halcyon_measure.protocols.target import Target
 from halcyon_measure.results.observations import (
+    RAPL,
     BalancerSample,
     Observations,
     ProcessSample,
@@ -36,7 +37,7 @@ Sample = TypeVar("Sample", ServerSample, BalancerSample, ProcessSample)
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """URL of a metrics page, and the pod that it belongs to."""
+    """URL of a metrics page, and the pod to which the page belongs."""
 
     pod: str
     url: str
@@ -47,13 +48,13 @@ class SamplingSettings:
     """Settings for sampling servers and machines during a run."""
 
     servers: tuple[Source, ...] = ()
-    """Metrics pages of the replicas. If empty, Triton's default metrics port at the host of the target is used."""
+    """Metrics pages of the replicas; if empty, the page at Triton's default metrics port on the host of the target."""
     balancers: tuple[Source, ...] = ()
     prometheus: str = ""
     namespace: str = ""
     """Namespace of the measured pods in Prometheus queries; empty for any namespace."""
     pods: str = ""
-    """Regular expression of the names of the measured pods; empty if they aren't known."""
+    """Regular expression for the names of the measured pods; empty if they are unknown."""
     idle_s: float = IDLE_S
 
     def check(self) -> SamplingSettings:
@@ -94,7 +95,7 @@ class Sampler:
         self._is_local = False
 
     def idle(self, wait: Callable[[float], None] = time.sleep) -> None:
-        """Read the constant facts and, if the energy or power of a GPU can be read, the idle power."""
+        """Read the values that don't change and, if the energy or power of a GPU can be read, the idle power."""
         self._config = server_statistics.read_config(self._target)
         self._is_local = local_process.is_local(self._target.host)
         if self._is_local and (pid := local_process.listener(self._target.host, self._target.port)) is not None:
@@ -116,7 +117,7 @@ class Sampler:
                 self._idle.setdefault(pod, []).append(sample)
 
     def begin(self, start_s: float) -> None:
-        """Take samples from `start_s` on, in seconds of the monotonic clock."""
+        """Start to take samples at `start_s`, in seconds of the monotonic clock."""
         self._start_s = start_s
         self._epoch_s = time.time() + start_s - time.monotonic()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -212,24 +213,26 @@ class Sampler:
         return "no process listens on the server's port that this user may read"
 
     def _series(self, metric: str) -> tuple[tuple[Series, ...], str]:
-        """Return the series of a metric for the measured pods. If there are none, the text is the reason."""
+        """Return the series of a metric for the measured pods, and a text with the reason if there are none."""
         settings = self._settings
         if not settings.prometheus:
             return (), "no Prometheus is given; for example --prometheus http://prometheus:9090"
         if not settings.pods:
             return (), "the names of the server's pods aren't known; for example --pods 'digits-.*'"
-        labels = {"pod": settings.pods} | ({"namespace": settings.namespace} if settings.namespace else {})
+        selectors = prometheus.selectors(metric, pods=settings.pods, namespace=settings.namespace)
         try:
-            series = Prometheus(settings.prometheus).series(
-                prometheus.selector(metric, labels), begin_s=self._epoch_s, end_s=self._epoch_s + self._last_s
-            )
+            client = Prometheus(settings.prometheus)
+            for selector in selectors:
+                series = client.series(selector, begin_s=self._epoch_s, end_s=self._epoch_s + self._last_s)
+                if series:
+                    return series, ""
         except TargetError as error:
             return (), str(error)
-        return series, "" if series else f"{settings.prometheus} has no series {prometheus.selector(metric, labels)}"
+        return (), f"{settings.prometheus} has no series {' or '.join(selectors)}"
 
     def _cpu_energy(self) -> tuple[tuple[Series, ...], str, str]:
         if self._rapl:
-            rapl_series = tuple(Series("RAPL", name, tuple(points)) for name, points in self._rapl.items())
+            rapl_series = tuple(Series(RAPL, name, tuple(points)) for name, points in self._rapl.items())
             return rapl_series, "", "RAPL, of the whole machine"
         reasons = ["RAPL can't be read here" if self._is_local else "the server runs on another machine"]
         for metric in prometheus.CPU_ENERGY:
@@ -298,8 +301,8 @@ class _Page:
 def _pages(sources: Sequence[Source]) -> dict[str, _Page]:
     """Return the metrics pages by pod.
 
-    A host name with several addresses, such as a headless Service, has one page per address. Pages of one host and port
-    with different paths, such as those behind a proxy, have their URLs as names.
+    A host name with several addresses, such as a headless Service, has one page per address. Pages with the same host
+    and port but different paths, for example behind a proxy, are named by their URLs.
     """
     pages: dict[str, _Page] = {}
     for source in dict.fromkeys(sources):

@@ -1,4 +1,4 @@
-"""Statistics and configuration of a model, read over the protocol of the run. The parsers are pure."""
+"""Statistics and configuration of a model, read with the protocol of the run. The parsers are pure."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ def parse_config(document: Any) -> ServerConfig:
 
 
 def read(target: Target) -> Statistics:
-    """Read the server's statistics of the target's model.
+    """Read the server's statistics for the target's model.
 
     Raises:
-        TargetError: the server doesn't answer, or has no statistics.
+        TargetError: the server doesn't respond, or has no statistics.
     """
     if target.api != "kserve":
         raise TargetError(f"api {target.api} has no statistics; Triton's KServe v2 has")
@@ -85,7 +85,7 @@ def read(target: Target) -> Statistics:
 def read_config(target: Target) -> ServerConfig:
     """Read the configuration of the target's model.
 
-    The result has only unknown values if the server doesn't publish it.
+    If the server doesn't publish it, all values in the result are unknown.
     """
     if target.api != "kserve":
         return ServerConfig()
@@ -127,7 +127,7 @@ def _optional(inputs: Any) -> frozenset[str]:
 
 
 def _instances(groups: Sequence[Any]) -> int | None:
-    """Return the number of instances per server; None if it is unknown. A group of GPUs has its count on each GPU."""
+    """Return the number of instances per server; None if it is unknown. A group on GPUs has its count on each GPU."""
     total = 0
     for group in groups:
         if not isinstance(group, Mapping):

@@ -17,8 +17,8 @@ _CHUNK = 16_384
 def chunks(scenario: Scenario) -> Iterator[Times]:
     """Yield the due times in seconds since the start of the schedule, in ascending order, as arrays of bounded size.
 
-    They end before `duration_s`, or after `requests` requests. A trace ends with its last arrival, and `offline` with its
-    last request. Nothing is yielded for `blocking`, which has no schedule.
+    They end before `duration_s`, or after `requests` requests. A trace ends with its last arrival, and `offline` with
+    its last request. `blocking` has no schedule, so nothing is yielded.
     """
     left = scenario.requests
     for times in _endless(scenario):
@@ -68,7 +68,7 @@ def _endless(scenario: Scenario) -> Iterator[Times]:
 
 
 def _ramp(scenario: Scenario, rng: np.random.Generator) -> Iterator[Times]:
-    """Yield a Poisson process whose rate changes linearly, by the inverse of the cumulative rate."""
+    """Yield arrivals of a Poisson process whose rate changes linearly, by the inverse of the cumulative rate."""
     first, last = cast(float, scenario.rate_rps), cast(float, scenario.to_rps)
     slope = (last - first) / scenario.duration_s
     # The cumulative rate is first * t + slope * t^2 / 2. With a falling rate it has a maximum at the end.
@@ -86,7 +86,7 @@ def _ramp(scenario: Scenario, rng: np.random.Generator) -> Iterator[Times]:
 
 
 def _phases(scenario: Scenario, rng: np.random.Generator) -> Iterator[Times]:
-    """Yield a Poisson process during `on_s`, then nothing during `off_s`, and repeat."""
+    """Yield arrivals of a Poisson process for `on_s` seconds, none for `off_s` seconds, and repeat."""
     on_s, off_s = cast(float, scenario.on_s), cast(float, scenario.off_s)
     busy = 0.0
     while True:

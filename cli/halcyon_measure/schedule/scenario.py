@@ -37,7 +37,7 @@ class Scenario:
 
     kind: Kind = "blocking"
     duration_s: float = 10.0
-    """Duration in seconds of the measured part, in which requests become due. In `offline`, the run ends after this
+    """Duration of the measured part, in which requests become due, in seconds. In `offline`, the run ends after this
     time at the latest."""
     requests: int | None = None
     """Maximum number of measured requests; None for no maximum."""
@@ -51,14 +51,14 @@ class Scenario:
     on_s: float | None = None
     off_s: float | None = None
     trace: tuple[float, ...] = ()
-    """Due times of the requests in seconds, ascending, the first at or after 0."""
+    """Due times of the requests in seconds, in ascending order, none below 0."""
     max_in_flight: int = MAX_CALLERS
-    """Maximum number of requests in flight. Requests that become due above it count as not sent."""
+    """Maximum number of requests in flight. Requests that become due while it is reached count as not sent."""
     seed: int = 1
 
     @property
     def is_open(self) -> bool:
-        """Return True if a schedule decides when requests are due, and not the previous answers."""
+        """Return True if requests are due by a schedule, independently of previous answers."""
         return self.kind != "blocking"
 
     @property
@@ -75,9 +75,9 @@ class Scenario:
         return self.rate_rps
 
     def warm_up(self) -> Scenario:
-        """Return the endless load for the warm-up before this one.
+        """Return the endless load for the warm-up before this load.
 
-        It is the same load if possible, else a similar one.
+        It is this load without an end if possible, otherwise a similar one.
         """
         if self.kind in {"blocking", "sustained", "burst"}:
             return replace(self, duration_s=MAX_DURATION_S, requests=None)
@@ -96,7 +96,7 @@ class Scenario:
         """Check that this scenario can be run, and return it.
 
         Raises:
-            ScenarioError: a value is missing or out of range; the message has the limit and a valid example.
+            ScenarioError: a value is missing or out of range; the message gives the limit and a valid example.
         """
         if self.kind not in KINDS:
             raise ScenarioError(f"scenario is {self.kind}; there are {', '.join(KINDS)}")
@@ -157,7 +157,7 @@ class Scenario:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        """Parse a scenario from the form that `to_dict` returns."""
+        """Parse a scenario from the JSON form that `to_dict` returns."""
         return cls(**{**fields, "trace": tuple(fields["trace"])})
 
 
@@ -187,9 +187,9 @@ PRESETS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         {"kind": "offline", "requests": 24_576, "callers": 256, "duration_s": 600.0},
     ),
 }
-"""Presets by name, as (description, fields of the scenario). They follow MLPerf's scenarios, but runs are shorter than
-MLPerf's rules demand. So no result of a preset is an MLPerf result."""
+"""Presets by name, as (description, fields of the scenario). They follow MLPerf's scenarios, but their runs are shorter
+than MLPerf's rules require. Therefore no result of a preset is an MLPerf result."""
 PRESET_ROWS: Mapping[str, int] = {"multistream": 8}
-"""Number of rows of each request, for presets that fix it."""
+"""Number of rows of each request, for presets with a fixed number."""
 PRESET_PERCENTILES: Mapping[str, float] = {"singlestream": 0.9, "multistream": 0.99, "server": 0.99}
-"""Latency percentile that a preset reports."""
+"""Latency percentile that each preset reports."""

@@ -1,4 +1,4 @@
-"""Arrival times from a CSV file with a column `t_s`, the format that the simulator uses."""
+"""Arrival times from a CSV file with a column `t_s`, as in the simulator."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _COLUMN = "t_s"
 
 
 def read(path: Path, *, scale: float = 1.0) -> tuple[float, ...]:
-    """Read the arrival times in seconds since the first one, divided by `scale`.
+    """Read the arrival times in seconds since the first arrival, divided by `scale`.
 
-    A `scale` of 2 replays the trace at twice its rate.
+    For example, a `scale` of 2 replays the trace at twice its rate.
 
     Raises:
-        ScenarioError: the file is unreadable, has no column t_s, has an invalid time, isn't sorted, or is too long.
+        ScenarioError: the file can't be read, has no column t_s, has an invalid time, isn't sorted, or is too long.
     """
     if not (math.isfinite(scale) and 0 < scale <= 1000):
         raise ScenarioError(f"scale is {scale:g}; it must be above 0 and at most 1000, for example 2")

@@ -13,7 +13,8 @@ _Z = 1.959964
 def share_interval(share: float, count: int) -> Interval:
     """Return Wilson's 95 % confidence interval of a share that was measured in `count` cases, at least 1.
 
-    Unlike the interval by a normal distribution, it is within 0 and 1, and has a width even if the share is 0 or 1.
+    Unlike an interval based on the normal distribution, it is within 0 and 1, and has a width even if the share is 0 or
+    1.
     """
     middle = (share + _Z**2 / (2 * count)) / (1 + _Z**2 / count)
     half_width = _Z * math.sqrt(share * (1 - share) / count + _Z**2 / (4 * count**2)) / (1 + _Z**2 / count)

@@ -1,4 +1,4 @@
-"""Student's t distribution, and confidence intervals of a mean with it. Pure."""
+"""Student's t distribution, and confidence intervals of a mean that are based on it. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def quantile(share: float, freedom: int) -> float:
 
 
 def mean_interval(values: Sequence[float], *, share: float = 0.95) -> Interval | None:
-    """Return the confidence interval of the mean of independent values; None with fewer than `MIN_VALUES`."""
+    """Return the confidence interval of the mean of independent values; None if there are fewer than `MIN_VALUES`."""
     count = len(values)
     if count < MIN_VALUES:
         return None

@@ -14,7 +14,7 @@ from halcyon_measure.protocols.target import Encoding, SharedMemory
 POINT_S = 5.0
 """Measured time of a point in seconds, unless --duration is given."""
 _BESIDE_S = 2.5
-"""Time of a point's warm-up and start, in seconds."""
+"""Time for the start and the warm-up of a point, in seconds."""
 MAX_POINTS = 500
 MAX_S = 7200.0
 _EXAMPLE = "for example 'rows=1,2,4 x callers=1..32'"
@@ -26,7 +26,7 @@ _MAX_VALUES: Mapping[str, float] = {"rows": 4096, "callers": 4096, "rate": 20_00
 
 @dataclass(frozen=True)
 class Point:
-    """One load of a grid. A value of None is not varied: the command line option applies."""
+    """One load of a grid. None means that the value isn't varied and the command line option applies."""
 
     rows: int | None = None
     callers: int | None = None
@@ -46,10 +46,12 @@ def points(grids: Sequence[str]) -> tuple[Point, ...]:
 
 
 def planned_s(grids: Sequence[str], duration_s: float | None, *, is_confirmed: bool) -> float:
-    """Return the time of all points of a sweep together, in seconds. `duration_s` is None for the default of a point.
+    """Return the planned total time of all points of a sweep, in seconds.
+
+    `duration_s` is the measured time of a point; None for the default.
 
     Raises:
-        SettingError: a grid is invalid, or the sweep is large, and the user hasn't confirmed it.
+        SettingError: a grid is invalid, or the sweep is large and the user hasn't confirmed it.
     """
     count = len(points(grids))
     seconds = count * ((duration_s or POINT_S) + _BESIDE_S)
@@ -59,7 +61,7 @@ def planned_s(grids: Sequence[str], duration_s: float | None, *, is_confirmed: b
 
 
 def too_large(count: int, seconds: float) -> str:
-    """Return why a sweep is so large that the user must confirm it; empty if it isn't."""
+    """Return the reason why the user must confirm a large sweep; empty if no confirmation is needed."""
     if count <= MAX_POINTS and seconds <= MAX_S:
         return ""
     return (
@@ -89,7 +91,7 @@ def _points(grid: str) -> list[Point]:
 
 
 def _values(grid: str, name: str, text: str) -> list[int | float | str]:
-    """Return the values of an axis. A range such as `1..32` gives 1, 2, 4 and so on, and its end."""
+    """Return the values of an axis. A range such as `1..32` stands for 1, 2, 4 and so on, and its end."""
     values: list[int | float | str] = []
     for item in (part.strip() for part in text.split(",")):
         if name in _NAME_VALUES:

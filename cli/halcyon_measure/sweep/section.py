@@ -29,7 +29,7 @@ def point(document: BenchDocument) -> SweepPoint:
 
 
 def facts(last: RunFacts, sweep: Sweep) -> RunFacts:
-    """Return the facts of a sweep: those of its last run, which are valid only if all points are."""
+    """Return the facts of a sweep: those of its last run, but valid only if all points are valid."""
     invalid = sum(not point.valid for point in sweep.points)
     reasons = ["the sweep was interrupted"] if sweep.partial else []
     reasons += [f"{invalid} of {len(sweep.points)} points aren't valid; the table has the reasons"] if invalid else []

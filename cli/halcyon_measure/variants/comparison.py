@@ -16,7 +16,7 @@ Arrays = Mapping[str, np.ndarray[Any, Any]]
 
 
 def label_output(outputs: Arrays, labels: np.ndarray[Any, Any] | None) -> str | None:
-    """Return the name of the classification output, the first one with a value for each label.
+    """Return the name of the classification output: the first output with a value for each label.
 
     The result is None if there is none.
     """
@@ -28,7 +28,7 @@ def label_output(outputs: Arrays, labels: np.ndarray[Any, Any] | None) -> str | 
 
 
 def accuracy(outputs: Arrays, labels: np.ndarray[Any, Any] | None) -> Figure:
-    """Return the accuracy: the share of the rows whose largest output is the label."""
+    """Return the accuracy: the share of the rows in which the largest output is that of the label."""
     if labels is None:
         return unmeasured("ratio", "the data has no array labels; --labels names another, --score a function")
     name = label_output(outputs, labels)
@@ -41,7 +41,7 @@ def accuracy(outputs: Arrays, labels: np.ndarray[Any, Any] | None) -> Figure:
 
 
 def same_label(outputs: Arrays, base: Arrays) -> Figure:
-    """Return the share of the rows whose largest output is the same as in `base`."""
+    """Return the share of the rows in which the index of the largest output is the same as in `base`."""
     name = label_output(base, None)
     if name is None:
         return unmeasured("ratio", "no output has one value for each label")
@@ -75,7 +75,7 @@ def deviations(outputs: Arrays, base: Arrays) -> tuple[Figure, Figure]:
 
 
 def mean_score(values: Any, rows: int, function: str) -> Figure:
-    """Return the mean of the user function's results: one value per row, either True or False, or from 0 to 1.
+    """Return the mean of the scores from the user function, one per row: True or False, or a number from 0 to 1.
 
     Raises:
         ModelError: the function returned other values or another number of values.

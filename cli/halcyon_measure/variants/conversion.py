@@ -30,7 +30,7 @@ def convert(
 ) -> tuple[LeftOperator, ...]:
     """Write one variant of a model, and return its operators that still compute in FP32. `name` is a key of `VARIANTS`.
 
-    `rows` is the fixed number of rows per execution, if the model has one.
+    `rows` is the fixed number of rows per execution, if the model has such a number.
 
     Raises:
         ModelError: the library can't convert the model.
@@ -69,7 +69,7 @@ def _static(model: Path, output: Path, calibration: Arrays, batch: int) -> tuple
     rows = len(next(iter(calibration.values())))
 
     class Reader(CalibrationDataReader):  # type: ignore[misc]  # the library is untyped
-        """Reader that returns the calibration rows in batches, as ONNX Runtime requires it."""
+        """Reader that returns the calibration rows in batches, as required by ONNX Runtime."""
 
         def __init__(self) -> None:
             # Use only whole batches, unless there are fewer rows than one batch.
@@ -96,7 +96,7 @@ VARIANTS: Mapping[str, Callable[[Path, Path, Arrays, int], tuple[LeftOperator, .
 
 
 def left_in_float(model: onnx.ModelProto) -> tuple[LeftOperator, ...]:
-    """Return the operators of an FP16 model whose outputs are FP32. Casts are left out."""
+    """Return the operators of an FP16 model whose outputs are FP32, except casts."""
     import onnx  # noqa: PLC0415  # of the extra models
 
     graph = onnx.shape_inference.infer_shapes(model).graph
@@ -140,7 +140,7 @@ def _grouped(nodes: Iterator[tuple[str, str]], reason: str) -> tuple[LeftOperato
 def _prepared(model: Path) -> Iterator[Path]:
     """Yield the path of a simplified model, which the quantiser needs.
 
-    If simplifying fails, yield that of the model itself.
+    If the model can't be simplified, yield the path of the original model.
     """
     from onnxruntime.quantization.shape_inference import quant_pre_process  # noqa: PLC0415
 
@@ -156,7 +156,7 @@ def _prepared(model: Path) -> Iterator[Path]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Suppress warnings of the conversion libraries, which are meant for users who call them directly."""
+    """Suppress the warnings of the conversion libraries, which are meant for users who call them directly."""
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

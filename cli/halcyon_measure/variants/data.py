@@ -16,7 +16,7 @@ from halcyon_measure.results.sections.static import TensorShape
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 LABELS = "labels"
 MIN_CALIBRATION_ROWS = 10
-"""Minimum number of rows to find the ranges of activations. A single row has no range at all."""
+"""Minimum number of rows for calibration, which determines the ranges of activations."""
 MAX_CALIBRATION_ROWS = 256
 _DTYPES: Mapping[str, str] = {
     "FP32": "float32", "FP16": "float16", "FP64": "float64", "BOOL": "bool",
@@ -50,7 +50,7 @@ class LabelledRows:
 def read(path: Path, shapes: Sequence[TensorShape], *, labels: str = "") -> LabelledRows:
     """Read the rows of a file.
 
-    `labels` names the array with the labels; if it is empty, `LABELS` is used if the file has it.
+    `labels` is the name of the array with the labels. If it is empty, the array `LABELS` is used if the file has it.
 
     Raises:
         ModelError: the file isn't an .npz file, or an array doesn't fit the model.
@@ -70,9 +70,9 @@ def read(path: Path, shapes: Sequence[TensorShape], *, labels: str = "") -> Labe
 
 
 def split(path: Path, rows: LabelledRows, calibration: LabelledRows | None) -> tuple[LabelledRows, LabelledRows]:
-    """Return the rows to compare on and the rows for calibration.
+    """Return the rows for the comparison and the rows for calibration.
 
-    Without a calibration file, a quarter of the rows is used.
+    If there is no calibration file, a quarter of the rows is used for calibration.
 
     Raises:
         ModelError: there are too few rows for comparison or calibration.

@@ -1,4 +1,4 @@
-"""Production, measurement and comparison of a model's variants.
+"""Creation, measurement and comparison of a model's variants.
 
 This module is the interface of the package for commands.
 """
@@ -33,13 +33,13 @@ MAX_BYTES = 2**31 - 1
 _T: Mapping[int, float] = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
 """97.5 % quantile of Student's t distribution, by number of rounds."""
 _LEAST_RUNS = 6
-"""Minimum number of executions in one round."""
+"""Minimum number of executions per round."""
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class VariantsRequest:
-    """Settings of the command: the model, the variants to make, and the data to compare them on."""
+    """Settings of the command: the model, the variants to create, and the data for comparing them."""
 
     model: Path
     data: Path
@@ -61,10 +61,10 @@ class VariantsRequest:
 def make(
     request: VariantsRequest, *, program: str, timestamp: str, progress: Progress = lambda _: None
 ) -> VariantsDocument:
-    """Write the model repositories of the variants, and return their figures. No other files remain.
+    """Write the model repositories of the variants, and return their figures. All other files are removed.
 
     Raises:
-        MeasureError: the model or its data can't be used. If a single variant can't be made, its entry has the failure.
+        MeasureError: the model or its data can't be used. If a single variant fails, its entry has the reason instead.
     """
     repository.check_empty(request.out)
     score = None
@@ -152,7 +152,7 @@ def make(
 
 @contextmanager
 def _removed_on_failure(out: Path) -> Iterator[None]:
-    """Remove all files from a folder that was empty before, if the comparison fails."""
+    """Return a context manager that empties a folder, which was empty before, if the comparison fails."""
     existed = out.exists()
     try:
         yield
@@ -165,7 +165,7 @@ def _removed_on_failure(out: Path) -> Iterator[None]:
 
 
 def _stem(path: Path) -> str:
-    """Return the name of the model: its folder's name in a model repository, else the name of its file."""
+    """Return the name of the model: the name of its folder in a model repository, or else the name of its file."""
     return path.parent.parent.name if path.parent.name.isdigit() else path.stem
 
 
@@ -203,7 +203,7 @@ def _run(file: Path, work: Path, request: VariantsRequest, *, seconds: float, ou
 def _timed(variants: Sequence[Variant], work: Path, request: VariantsRequest, progress: Progress) -> list[Variant]:
     """Return the variants with their times.
 
-    In each round every variant runs once, because the machine's speed drifts.
+    Every variant runs once in each round, because the machine's speed changes over time.
     """
     results: dict[str, list[dict[str, Any]]] = {variant.name: [] for variant in variants if not variant.failure}
     for number in range(request.rounds):

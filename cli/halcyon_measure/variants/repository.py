@@ -22,7 +22,7 @@ def check_empty(folder: Path) -> None:
     """Check that a folder is empty or can be created.
 
     Raises:
-        ModelError: the path is a file, or the folder contains files, which the variants would be mixed with.
+        ModelError: the path is a file, or the folder already contains files.
     """
     if folder.exists() and not folder.is_dir():
         raise ModelError(f"--out {folder}: it is a file; give a new folder, for example --out variants")
@@ -33,7 +33,7 @@ def check_empty(folder: Path) -> None:
 
 
 def configuration(name: str, inputs: Sequence[TensorShape], outputs: Sequence[TensorShape]) -> str:
-    """Return the config.pbtxt of a model. Batches are allowed if the first dimension of all tensors is open."""
+    """Return the config.pbtxt of a model. Batching is enabled if the first dimension of all tensors is open."""
     batched = all(tensor.shape and not tensor.shape[0].isdigit() for tensor in (*inputs, *outputs))
     lines = [f'name: "{name}"', 'backend: "onnxruntime"', f"max_batch_size: {MAX_BATCH_SIZE if batched else 0}"]
     for kind, tensors in (("input", inputs), ("output", outputs)):

@@ -1,4 +1,4 @@
-"""The comparison of variants as text, made from the document. Pure."""
+"""Comparison of variants as text, made from the document. Pure."""
 
 from __future__ import annotations
 

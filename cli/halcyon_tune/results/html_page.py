@@ -61,7 +61,7 @@ def _change(result: TuneResult, namespace: str) -> Html:
 
 
 def _front(result: TuneResult) -> Html:
-    """Return a chart and a table of the measurements, in which those of the Pareto front are marked."""
+    """Return a chart and a table of the measurements, in which the measurements on the Pareto front are marked."""
     if not result.measured:
         return Html("")
     front = set(result.front)

@@ -1,4 +1,4 @@
-"""The six steps of a search, each with its findings in sentences. Pure."""
+"""Six steps of a search, each with its findings in sentences. Pure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Step:
 def steps(search: Search, replicas: str = "") -> tuple[Step, ...]:
     """Return the steps of a search that have findings.
 
-    `replicas` has the sentence about step 6.
+    `replicas` is the sentence about step 6.
     """
     findings = {1: _first(search), 2: _second(search), 3: _third(search), 4: _fourth(search), 5: _fifth(search)}
     findings[6] = [replicas] if replicas else []

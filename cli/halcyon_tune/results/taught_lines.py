@@ -1,4 +1,4 @@
-"""Batch times of a replica by number of instances, as measured by a search for use by the planner. Pure."""
+"""Batch times of a replica by number of instances, which a search measured and stores for the planner. Pure."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from halcyon_tune.points import Configuration
 from halcyon_tune.search import Search
 
 _MAX_TIME_RATIO = 2.0
-"""Ratio of the batch times that would explain the measured latencies to those of Triton's statistics above which nothing is
-taught: the statistics then miss most of the time of a request.
-"""
+"""Ratio of the batch times that explain the measured latencies to those in Triton's statistics, above which nothing is
+stored. Triton's statistics then miss most of the time of a request."""
 _MAX_LINES = 8
 _MIN_MS = 0.001
 
@@ -18,10 +17,10 @@ _MIN_MS = 0.001
 def taught_lines(search: Search, served: Configuration) -> tuple[MeasuredLine, ...]:
     """Return the measured batch times for the planner, with the threads of the configuration that is served.
 
-    The times for the instances of that configuration come first.
+    The times for the instances of this configuration come first.
 
     Raises:
-        TuneError: these times weren't measured, or latencies contradict them.
+        TuneError: these times weren't measured, or the measured latencies contradict them.
     """
     times, verification = search.profile.times, search.verification
     if (

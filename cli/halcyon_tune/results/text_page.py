@@ -43,7 +43,7 @@ def page(result: TuneResult, namespace: str) -> str:
 
 
 def end_text(result: TuneResult) -> str:
-    """Return a phrase that says how a tuning run ended, with its reason."""
+    """Return a phrase that describes how a tuning run ended, with the reason."""
     return _ENDS[result.end] + (f": {result.why}" if result.why else "")
 
 

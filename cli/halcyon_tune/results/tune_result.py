@@ -18,7 +18,7 @@ from halcyon_tune.traffic import Forecast
 
 _MS = 1000.0
 _MAX_LATE_SHARE = 0.05
-"""Share of the objective by which 1 % of a measurement's requests may be sent late without a note."""
+"""Maximum delay with which 1 % of a measurement's requests may be sent without a note, as a share of the objective."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,46 +39,47 @@ class TuneResult:
     minimise: str
     space: Space
     end: str
-    """How the search ended: decided, undecided, nothing to change, budget, interrupted, failed, or predicted."""
+    """Way in which the search ended: decided, undecided, nothing to change, budget, interrupted, failed, or
+    predicted."""
     why: str
     best: Configuration | None
     gain: float | None = None
     """Relative gain of the best configuration over the current settings; None if the two weren't compared."""
     gain_interval: tuple[float, float] | None = None
     capacity_rps: float | None = None
-    """Largest rate of one replica with the best configuration within the objective, in requests per second.
+    """Highest rate of one replica with the best configuration within the objective, in requests per second.
 
-    It is 0 if the replica keeps the objective at no rate, and None if that is unknown. `today_rps` is the same for the
-    current settings.
+    It is 0 if the replica can't meet the objective at any rate, and None if this is unknown. `today_rps` is the same
+    value for the current settings.
     """
     today_rps: float | None = None
     rate_rps: float | None = None
-    """Rate of all replicas that the user gave, in requests per second; None if the user gave none."""
+    """Total rate of all replicas that the user gave, in requests per second; None if the user gave none."""
     replicas: int | None = None
-    """Number of replicas for `rate_rps` with the best configuration, as the planner computes it. It is None if unknown,
-    or above the site's limit.
-    """
+    """Number of replicas for `rate_rps` with the best configuration, as calculated by the planner; None if it is
+    unknown or above the site's limit."""
     replicas_today: int | None = None
     steps: tuple[Step, ...] = ()
     measured: tuple[FrontPoint, ...] = ()
     """All measurements at a rate whose P99 is at most twice the objective, sorted by rate."""
     front: tuple[FrontPoint, ...] = ()
-    """Pareto front of `measured`: the measurements that no other one beats in both rate and P99."""
+    """Pareto front of `measured`: the measurements for which no other is better in both rate and P99."""
     notes: tuple[str, ...] = ()
     points: int = 0
     seconds: float = 0.0
     change: Mapping[str, Any] = field(default_factory=dict)
-    """Merge patch of the model's spec; empty if no change is advised."""
+    """Merge patch of the model's spec; empty if no change is recommended."""
     canary: Mapping[str, Any] | None = None
-    """Result of the canary that `--apply` started, with its end and its reason; None if the change wasn't applied."""
+    """Result of the canary that `--apply` started, including its end and the reason; None if the change wasn't
+    applied."""
 
     @property
     def is_shown(self) -> bool:
-        """Whether the result has a change that measurements have shown to be better than the current settings."""
+        """Whether the result has a change that is better than the current settings according to the measurements."""
         return bool(self.change) and self.end == "decided"
 
     def document(self) -> dict[str, Any]:
-        """Return the result as JSON values, with times in milliseconds."""
+        """Return the result as values for JSON, with times in milliseconds."""
         return {
             "model": self.name,
             "objective_ms": round(_MS * self.objective_s, 3),
@@ -149,7 +150,7 @@ def result(name: str, search: Search, end: End, *, rate_rps: float | None = None
 
 
 def _preferred_left_out(search: Search) -> tuple[LeftOut, ...]:
-    """Return why preferred batch sizes weren't measured; empty if they were, or if batching isn't tuned."""
+    """Return the reason why preferred batch sizes weren't measured; empty if they were, or if batching isn't tuned."""
     verification = search.verification
     is_batching_tuned = verification is not None and search.best() is not None and BATCHING in search.space.tuned
     if (
@@ -220,7 +221,7 @@ def _forecast_replicas(
 def rate_points(points: Sequence[Point], objective_s: float) -> tuple[FrontPoint, ...]:
     """Return the measurements at a rate, sorted by rate.
 
-    Measurements with a P99 above twice the objective are left out. The P99 of an overloaded replica only shows how long
+    Measurements with a P99 above twice the objective are omitted. The P99 of an overloaded replica shows only how long
     the overload lasted.
     """
     front_points = [
@@ -232,7 +233,7 @@ def rate_points(points: Sequence[Point], objective_s: float) -> tuple[FrontPoint
 
 
 def front(measured: Sequence[FrontPoint]) -> tuple[FrontPoint, ...]:
-    """Return the Pareto front: the measurements that no other one beats in both rate and P99."""
+    """Return the Pareto front: the measurements for which no other is better in both rate and P99."""
     best: list[FrontPoint] = []
     for point in sorted(measured, key=lambda point: (-point.rate_rps, point.p99_s)):
         if not best or point.p99_s < best[-1].p99_s:

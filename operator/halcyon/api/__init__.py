@@ -1,5 +1,5 @@
-"""ModelDeployment API: fields, rules and conditions of the resource, and the documents that Halcyon's components exchange. Pure.
+"""API of ModelDeployment: its fields, rules and conditions, and the documents that Halcyon's components exchange. Pure.
 
-This package imports no other package of Halcyon. Its modules import as few others as possible, so that small processes (the agent, the
-fetcher) load only what they use.
+This package imports no other package of Halcyon. Its modules import as few others as possible, so that small processes
+(the agent, the fetcher) load only what they use.
 """

@@ -58,8 +58,8 @@ class BatchCredentials(Credentials):
 def bucket_rules(subject: str, example: str) -> tuple[Rule, ...]:
     """Return the validation rules of an object that is either on a volume or in a bucket.
 
-    The object has the fields persistentVolumeClaim, uri, credentials, endpoint and region. Messages name the object as
-    `subject`. They show `example`, a valid example of a volume.
+    The object has the fields persistentVolumeClaim, uri, credentials, endpoint and region. `subject` is the name of the
+    object in error messages, and `example` is the valid example of a volume in these messages.
     """
     return (
         exactly_one("persistentVolumeClaim", "uri", subject=subject, example=example),

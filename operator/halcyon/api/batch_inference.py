@@ -1,4 +1,4 @@
-"""API of the resource BatchInference, which runs a data set through a model that also serves users.
+"""API of the resource BatchInference, which runs a data set through a model while the model also serves users.
 
 Out of scope: the rules by which conditions become true. `halcyon.batch.status` has them, with a truth table.
 """
@@ -40,7 +40,7 @@ class BatchVolume(ApiModel):
 
 
 class BatchInput(ApiModel):
-    """Data set that a BatchInference computes, on a volume or in a bucket.
+    """Data set that a BatchInference sends to the model, on a volume or in a bucket.
 
     Set exactly one of persistentVolumeClaim and uri.
     """
@@ -52,8 +52,8 @@ class BatchInput(ApiModel):
     `gs://BUCKET/PATH`: Google Cloud Storage. `az://CONTAINER/PATH`, with `endpoint`: Azure Blob Storage. The runner
     first copies the file or folder to the node's disk."""
     credentials: BatchCredentials | None = None
-    """Credentials for the bucket, which must allow reading and listing. Only with `uri`. Default: none; requests are
-    not signed."""
+    """Credentials for the bucket, which must allow reading and listing. Only with `uri`. Default: none; unsigned
+    requests."""
     endpoint: StoreEndpoint | None = None
     """URL of the store that has the bucket, for example `https://minio.storage.svc:9000`. Required for `az://`, with
     the storage account as the first part of the host. Only with `uri`. Default: AWS for `s3://`, Google Cloud Storage
@@ -61,13 +61,13 @@ class BatchInput(ApiModel):
     region: StoreRegion | None = None
     """Region of the S3 bucket. Only for `s3://`. Default: us-east-1."""
     size_limit: quantity_field("1Mi", "2Ti") | None = None  # type: ignore[valid-type]
-    """Maximum size of a data set in a bucket, 1Mi to 2Ti. The runner's copy on the node's disk may be as large. Only with
-    `uri`. Default: 20Gi."""
+    """Maximum size of a data set in a bucket, 1Mi to 2Ti. The runner's copy may use this much disk space on the node.
+    Only with `uri`. Default: 20Gi."""
     format: Literal["Npz", "Jsonl", "Parquet", "Folder"] | None = None
-    """Format of the data set. Npz: an archive with an array for each input; the first dimension of the arrays counts
-    the rows. Jsonl: one JSON value in each line, which is an object with the values by input, or the value of the only
-    input. Parquet: one column for each input; the runner's image must contain pyarrow. Folder: one file for each row,
-    in the order of the paths. Default: the format that the name of the file or folder indicates."""
+    """Format of the data set. Npz: an archive with one array per input; the first dimension of each array is the row.
+    Jsonl: one JSON value per line, either an object with the values by input, or the value of the only input. Parquet:
+    one column per input; the runner's image must contain pyarrow. Folder: one file per row, in the order of the paths.
+    Default: the format that the name of the file or folder indicates."""
 
     rules: ClassVar = (
         *bucket_rules("spec.input", "input: {persistentVolumeClaim: {claimName: sets, path: 2026/images.npz}}"),
@@ -126,21 +126,21 @@ class BatchInferenceSpec(ApiModel):
     """Desired state of a BatchInference: the model, the data set, the results, and the capacity for the batch."""
 
     model_deployment: DnsName
-    """Name of the ModelDeployment that computes the rows, in the same namespace. It must have balancers (`traffic.mode:
-    Balancer`)."""
+    """Name of the ModelDeployment that processes the rows, in the same namespace. It must have balancers
+    (`traffic.mode: Balancer`)."""
     input: BatchInput
-    """Data set to compute. If its content changes during the batch, the batch fails."""
+    """Data set to send to the model. If its content changes during the batch, the batch fails."""
     output: BatchOutput
-    """Location of the results. They consist of files with the results of consecutive rows, and of a file that lists the
+    """Location of the results. They consist of files with the results of consecutive rows, and a file that lists the
     rows without a result."""
     hooks: BatchHooks | None = None
     """Python functions that prepare the rows and process the outputs. Default: none."""
     rows_per_request: Annotated[int, Field(ge=1, le=4096)] | None = None
-    """Number of rows in each request, 1 to 4096. Default: 1 if `gentle` is true or the model has no batches; otherwise
-    the runner chooses a number from the execution times of the first requests."""
+    """Number of rows in each request, 1 to 4096. Default: 1 if `gentle` is true or the model does not support batching;
+    otherwise the runner chooses a number from the execution times of the first requests."""
     max_failures: Annotated[int, Field(ge=0, le=10**9)] = 100
-    """Maximum number of rows without a result. If more rows have none, the batch fails. A failed batch continues after
-    you raise this number. Default: 100."""
+    """Maximum number of rows without a result. If more rows have no result, the batch fails. To continue a failed
+    batch, raise this number. Default: 100."""
     deadline: Time | None = None
     """Time by which the batch should be complete, for example `2026-12-01T06:00:00Z`. If it is set, the autoscaler may
     add replicas for the batch. The autoscaler adds them within the GPU budget, and only after the replicas that users
@@ -152,7 +152,7 @@ class BatchInferenceSpec(ApiModel):
     """Behavior of the batch while the model has 0 replicas. Wait: the batch waits until requests of users start a
     replica. Wake: the autoscaler starts a replica for the batch. Default: Wait."""
     gentle: bool = False
-    """Whether the batch sends so few requests that the latency of users hardly changes. If false, the batch uses all
+    """Whether the batch limits its requests so that the latency of users hardly changes. If false, the batch uses all
     the capacity that users leave free. Default: false."""
     suspend: bool = False
     """Whether the batch is paused, as with `suspend` of a Job. After it is resumed, rows whose results were not written
@@ -163,8 +163,7 @@ class BatchInferenceSpec(ApiModel):
     """Name of the ServiceAccount of the runner's pod. Its token is exchanged for temporary credentials if a bucket has
     `credentials.identity`. Default: `default`."""
     cpu: quantity_field("10m", "256") = "500m"  # type: ignore[valid-type]
-    """CPU that the runner's pod requests, 10m to 256 cores. A larger number of `workers` needs more CPU. Default:
-    500m."""
+    """CPU that the runner's pod requests, 10m to 256 cores. More `workers` need more CPU. Default: 500m."""
     memory: quantity_field("256Mi", "1Ti") = "1Gi"  # type: ignore[valid-type]
     """Memory request and memory limit of the runner's pod, 256Mi to 1Ti. Default: 1Gi."""
 
@@ -193,11 +192,10 @@ class BatchConditionType(StrEnum):
     """Condition types of a BatchInference. The text below each type is its entry in the reference."""
 
     COMPLETE = "Complete"
-    """Every row has a result or is listed in the file of failures. While the condition is False, its reason says what
+    """Every row has a result or is listed in the file of failures. While the condition is False, its reason shows what
     the batch is doing."""
     FAILED = "Failed"
-    """The batch cannot continue until you change something. The message says what to change. Present only while
-    true."""
+    """The batch cannot continue until you make the change that the message describes. Present only while true."""
     SUSPENDED = "Suspended"
     """`spec.suspend` is true. Present only while true."""
     ON_TIME = "OnTime"
@@ -208,26 +206,25 @@ class BatchConditionType(StrEnum):
 class BatchReason(StrEnum):
     """Condition reasons of a BatchInference.
 
-    The runner reports the reasons from InputUnreadable on, with the condition Failed.
+    The runner reports InputUnreadable and all reasons after it, with the condition Failed.
     """
 
     COMPLETED = "Completed"
     """Every row has a result or is listed in the file of failures."""
     RUNNING = "Running"
-    """Rows of the data set are being computed."""
+    """Rows of the data set are being processed."""
     PENDING = "Pending"
-    """The runner's pod is not running yet, or has not answered the operator yet. The message has the cause."""
+    """The runner's pod is not running yet, or has not responded to the operator yet. The message gives the cause."""
     WAITING = "Waiting"
-    """The runner is waiting, for example until a server is ready. The message has the last response of the model."""
+    """The runner is waiting, for example until a server is ready. The message gives the last response of the model."""
     SUSPENDED = "Suspended"
     """`spec.suspend` is true."""
     FAILED = "Failed"
-    """The batch has failed. The reason of the condition Failed has the cause."""
+    """The batch has failed. The reason of the condition Failed gives the cause."""
     MODEL_NOT_FOUND = "ModelNotFound"
     """The namespace has no ModelDeployment with the name in `spec.modelDeployment`."""
     MODEL_UNSUITABLE = "ModelUnsuitable"
-    """The ModelDeployment has no balancers, which give requests of users priority, or it accepts only TLS
-    connections."""
+    """The model has no balancers, which give requests of users priority, or it accepts only TLS connections."""
     MODEL_STOPPED = "ModelStopped"
     """The model has 0 replicas, and nothing may start one."""
     POLICY_DENIED = "PolicyDenied"
@@ -236,51 +233,48 @@ class BatchReason(StrEnum):
     RUNNER_UNKNOWN = "RunnerUnknown"
     """The operator is configured without an image for the runner."""
     NAME_CONFLICT = "NameConflict"
-    """A Job or a NetworkPolicy that belongs to another owner already has the name that the runner's needs. The message
-    names it."""
+    """The Job or NetworkPolicy for the runner cannot be created, because an object of another owner has its name. The
+    message names the object."""
     RUNNER_FAILED = "RunnerFailed"
     """The runner's pod has failed too often. The message says how the pod ended the last time."""
     INVALID = "Invalid"
     """The spec of the BatchInference breaks a rule. The message names the rule."""
     DEADLINE_TOO_CLOSE = "DeadlineTooClose"
-    """At the present rate, the batch will be complete only after its deadline. The message has the rate that is
-    needed."""
+    """At the present rate, the batch will be complete only after its deadline. The message gives the required rate."""
     DEADLINE_MISSED = "DeadlineMissed"
     """The deadline of the batch has passed."""
     IN_TIME = "InTime"
     """At the present rate, the batch will be complete before its deadline."""
     INPUT_UNREADABLE = "InputUnreadable"
-    """The data set doesn't exist, can't be read, or isn't in its declared format. The message has the file or object,
+    """The data set doesn't exist, can't be read, or isn't in its declared format. The message gives the file or object,
     and the cause."""
     INPUT_EMPTY = "InputEmpty"
     """The data set has no rows."""
     INPUT_TOO_LARGE = "InputTooLarge"
     """The data set in a bucket is larger than `input.sizeLimit`."""
     INPUT_CHANGED = "InputChanged"
-    """The data set has changed since the first rows were computed. The message has the digests of the old and the new
-    content. Restore the old content and resume the batch, or make a new BatchInference with a new output."""
+    """The data set has changed since the first rows were processed. The message gives the digests of the old and the
+    new content. Restore the old content and resume the batch, or create a BatchInference with another output."""
     FORMAT_UNSUPPORTED = "FormatUnsupported"
-    """The runner's image can't read the format of the data set, for example Parquet if the image doesn't contain
-    pyarrow."""
+    """The runner's image can't read the format of the data set, for example Parquet without pyarrow."""
     OUTPUT_EXISTS = "OutputExists"
     """The output folder contains other files, or the results of another BatchInference."""
     OUTPUT_UNWRITABLE = "OutputUnwritable"
-    """The results can't be written to the volume or the bucket, for example because rights are missing. The message has
-    what is needed."""
+    """The results can't be written, for example because of missing permissions. The message says what is needed."""
     OUTPUT_UNREADABLE = "OutputUnreadable"
     """A file of earlier results can't be read, or is damaged. The message names the file. Correct or remove it, then
     resume the batch."""
     OUTPUT_FULL = "OutputFull"
-    """The volume for the results, or the quota of the bucket, has no space left. Results that were written stay.
-    Enlarge the volume or the quota, then resume the batch."""
+    """The volume for the results, or the quota of the bucket, has no space left. Results that are already written are
+    kept. Enlarge the volume or the quota, then resume the batch."""
     OUTPUT_UNSUITABLE = "OutputUnsuitable"
     """The outputs of the model can't be stored in `output.format`, for example rows of different shapes as Npz."""
     RECIPE_CHANGED = "RecipeChanged"
-    """The functions of `hooks`, or the name of the model in requests, have changed since the first rows were computed."""
+    """The functions of `hooks`, or the model's name in requests, have changed since the first rows were processed."""
     FUNCTION_INVALID = "FunctionInvalid"
     """A file of `hooks` can't be loaded, or doesn't contain the function."""
     FUNCTION_ENDED = "FunctionEnded"
-    """The process that runs a function of `hooks` has ended unexpectedly, for example because it lacked memory."""
+    """The process that runs a function of `hooks` has ended unexpectedly, for example because it ran out of memory."""
     TOO_MANY_FAILURES = "TooManyFailures"
     """More rows than `maxFailures` have no result. Raise `maxFailures` to resume the batch."""
 
@@ -306,9 +300,9 @@ class BatchInferenceStatus(ApiModel):
     rows: RowsStatus | None = None
     """Number of rows in each state; absent until the input has been read."""
     progress: Short | None = None
-    """Number of rows that have a result or have failed, and number of all rows, for example `61000/200000`."""
+    """Rows done or failed, out of all rows of the data set, for example `61000/200000`."""
     rate: Short | None = None
-    """Mean number of rows per second over the last two minutes at most; absent if unknown."""
+    """Mean number of rows per second over at most the last two minutes; absent if unknown."""
     eta: Time | None = None
     """Time at which the batch will be complete at the present rate; absent if unknown."""
     rows_per_request: Annotated[int, Field(ge=1, le=65536)] | None = None

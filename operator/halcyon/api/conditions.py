@@ -21,11 +21,11 @@ class Type(StrEnum):
     ACCEPTED = "Accepted"
     """The spec is valid, the objects that it names exist, and every object that it needs could be written."""
     MODEL_LOADED = "ModelLoaded"
-    """Triton has loaded the model in a pod of the target revision, or of the one that was restored by a rollback."""
+    """Triton has loaded the model in a pod of the target revision, or of the revision that a rollback restored."""
     SERVERS_READY = "ServersReady"
     """All desired servers are ready."""
     BALANCER_READY = "BalancerReady"
-    """At least one balancer is ready, or the spec has none."""
+    """At least one balancer is ready, or the routing mode has no balancers."""
     ROUTES_ACCEPTED = "RoutesAccepted"
     """The Gateway has accepted the model's routes. Present only if spec.traffic.gateway is set."""
     SCALING_ACTIVE = "ScalingActive"
@@ -43,22 +43,21 @@ class Type(StrEnum):
     IMAGE_MISMATCH = "ImageMismatch"
     """The Triton image can't serve the model, or can't use the GPUs that its pods reserve. Present only while true."""
     POLICY_WARNING = "PolicyWarning"
-    """The site policy advises against something in the spec, but still accepts it. Present only while true."""
+    """The site policy advises against a value in the spec, but still accepts it. Present only while true."""
     RUNTIME_OUTDATED = "RuntimeOutdated"
     """The server pods still use the pod template of an earlier operator version or of other operator settings. They
     keep serving requests. `halcyon refresh` replaces them. Present only while true."""
     REQUESTS_FAILING = "RequestsFailing"
-    """Every request to a pod fails in its backend. Nothing proves that the backend is dead, so the pod still receives
+    """Every request to a pod fails in its backend, but the backend is not known to be dead, so the pod still receives
     requests. The cause is often a client whose requests the model rejects. Present only while true."""
     CAPACITY_CONTRADICTED = "CapacityContradicted"
-    """The measured answers of the pods contradict Triton's batch statistics. Therefore the planner calculates the
-    capacity of a replica, or the number of useful replicas, from the answers. Present only while true."""
+    """The measured response times or rates of the pods contradict Triton's batch statistics. Therefore the planner uses
+    the responses to calculate the capacity of a replica, or the number of useful replicas. Present only while true."""
     RECONCILING = "Reconciling"
-    """The target revision is not fully rolled out yet. A change of the replicas is not a new revision. Present only
-    while true."""
+    """The target revision is not fully rolled out yet. Scaling alone creates no revision. Present only while true."""
     STALLED = "Stalled"
-    """The rollout or the model cannot progress until a user changes something. The reason names what to change. Present
-    only while true."""
+    """The rollout or the model cannot progress until a user changes something, which the reason indicates. Present only
+    while true."""
 
 
 LOUD: Final[Mapping[str, str]] = {
@@ -86,11 +85,11 @@ class Reason(StrEnum):
     """The spec is accepted, but a limit that only warns advises against a part of it. The message names the field, its
     value and the limit."""
     QUEUE_DELAY_TOO_LONG = "QueueDelayTooLong"
-    """Triton may wait for a fuller batch longer than clients wait for a response. A result that arrives after the
-    client has given up is wasted work."""
+    """The maximum time that Triton waits for a fuller batch is longer than clients wait for a response. A result that
+    arrives after the client has given up is wasted work."""
     QUEUE_TIMEOUT_TOO_SHORT = "QueueTimeoutTooShort"
-    """A request that arrives at zero replicas is rejected before a pod is ready, if pods start as slowly as the last
-    one did."""
+    """The queue timeout is shorter than the last start of a pod. A request that arrives at zero replicas would
+    therefore be rejected before a pod is ready."""
     IMAGE_UNSUITABLE = "ImageUnsuitable"
     """The name of the image shows that the image lacks a server, the model's backend, or support for GPUs. The message
     names the fields and an image that fits."""
@@ -128,10 +127,10 @@ class Reason(StrEnum):
     IMAGE_PULL_FAILED = "ImagePullFailed"
     """An image cannot be pulled."""
     BACKEND_DEAD = "BackendDead"
-    """No server is ready, and the backend of a pod is proved to be dead. The pod gets no requests, and its container
-    restarts. The message has the proof, for example how a Python process ended."""
+    """No server is ready, and there is proof that the backend of a pod is dead. The pod gets no requests, and its
+    container restarts. The message gives the proof, for example how a Python process ended."""
     BACKEND_ERRORS = "BackendErrors"
-    """Every request fails in the backend of at least one pod. The message has the number of such pods, and the name of
+    """Every request fails in the backend of at least one pod. The message gives the number of such pods and names
     one."""
     CONTAINER_FAILED = "ContainerFailed"
     """A container of a pod fails repeatedly."""
@@ -156,8 +155,8 @@ class Reason(StrEnum):
 
     BALANCER_DEGRADED = "BalancerDegraded"
     """A balancer cannot do everything that the spec requests, or soon will not be able to. For example, a Secret of
-    spec.traffic.tls is missing or invalid, or its certificate is about to expire. The message has the cause. The status
-    is True if a balancer is ready nevertheless."""
+    spec.traffic.tls is missing or invalid, or its certificate is about to expire. The message gives the cause. The
+    status is True if a balancer is ready nevertheless."""
 
     ROUTES_ACCEPTED = "RoutesAccepted"
     """The Gateway has accepted the routes."""
@@ -171,8 +170,8 @@ class Reason(StrEnum):
     """The Gateway API is not installed in the cluster. Halcyon writes the routes as soon as it is."""
 
     SCALING_ACTIVE = "ScalingActive"
-    """The replicas follow the load. The message has the decision, the maximum time until the next one, and the state of
-    the desired pods that are not ready."""
+    """The replicas follow the load. The message gives the decision, the maximum time until the next one, and the state
+    of the desired pods that are not ready."""
     FIXED_REPLICAS = "FixedReplicas"
     """spec.scaling is not set, so the number of replicas is fixed at spec.replicas."""
     METRICS_MISSING = "MetricsMissing"
@@ -189,21 +188,21 @@ class Reason(StrEnum):
     """Two Halcyon releases watch this namespace, but only one may. The message names both by the namespaces and names
     of their Leases."""
     PAUSED = "Paused"
-    """spec.scaling.mode is `Paused`: the replicas stay as they are. The message has the decision that would be applied."""
+    """spec.scaling.mode is `Paused`: the replicas stay as they are. The message gives the decision that is not
+    applied."""
     RECOMMENDING = "Recommending"
-    """spec.scaling.mode is `Recommend`: decisions are not applied. The message has the decision that would be applied."""
+    """spec.scaling.mode is `Recommend`: decisions are not applied. The message gives the last decision."""
     NO_EFFECT = "NoEffect"
-    """Some fields of the spec have no effect. The message names them, the cause, and what to change so that they take
-    effect."""
+    """Some fields of the spec have no effect. The message names them, the cause, and the change that is needed."""
 
     ANSWERS_DISAGREE = "AnswersDisagree"
     """Requests take longer in pods than Triton's batch times suggest, or pods answer fewer requests than these times
-    suggest. The usual cause is a model that answers after its function `execute` has returned. The message has the
-    numbers."""
+    suggest. The usual cause is a model that responds only after its function `execute` has returned. The message gives
+    the numbers."""
     SHARED_LIMIT = "SharedLimit"
-    """A larger number of pods answered no more requests than a smaller number did, although each pod was full. The pods
-    share a limit, such as a lock, a database or a GPU. The planner adds no more replicas for now, and tries again after
-    30 minutes."""
+    """More pods answered no more requests than fewer pods did, although every pod was fully loaded. The pods share a
+    limit, such as a lock, a database or a GPU. The planner adds no replicas for now, and tries again after 30
+    minutes."""
 
     READY = "Ready"
     """The model answers requests."""
@@ -215,23 +214,23 @@ class Reason(StrEnum):
     """The cluster has no capacity for a pod of the new revision in addition to the pods of the old one, which keep
     serving requests. The message names what is missing. After the progress deadline the model is also Stalled."""
     CANARY_ANALYSIS_FAILED = "CanaryAnalysisFailed"
-    """The analysis showed that a canary is worse than the revision that serves. The message has the measured values."""
+    """The analysis showed that a canary is worse than the serving revision. The message gives the measured values."""
     CANARY_PAUSED = "CanaryPaused"
     """A step of a canary is paused until someone resumes the rollout. The message says how to continue."""
     CANARY_ABORTED = "CanaryAborted"
     """A user has aborted a canary."""
     POD_TEMPLATE_OUTDATED = "PodTemplateOutdated"
-    """This operator version would create different server pods from the same spec. The message has the differences and
-    what to do. An upgrade does not restart pods by itself."""
+    """This operator version would create different server pods from the same spec. The message gives the differences
+    and what to do. An upgrade does not restart pods by itself."""
     ROLLED_BACK = "RolledBack"
-    """The target revision failed, and the previous one serves again. The message has the cause and what to do."""
+    """The target revision failed, and the previous one serves again. The message gives the cause and what to do."""
     UNKNOWN = "Unknown"
     """Nothing is known yet about the state that the condition describes."""
 
 
 @dataclass(frozen=True)
 class Condition:
-    """Current value of a condition, without the time of its last transition, which `keep` adds."""
+    """Condition of a ModelDeployment, without the time of its last transition, which `keep` adds."""
 
     type: Type
     status: bool | None
@@ -251,7 +250,7 @@ _PLACES = {kind: place for place, kind in enumerate(Type)}
 def ending(message: str, end: str) -> str:
     """Return the message followed by `end`.
 
-    If both together exceed the length limit, cut the message and keep `end` complete.
+    If the result would exceed the length limit, shorten the message and keep `end` complete.
     """
     room = MESSAGE_LIMIT - len(end)
     return (message if len(message) <= room else f"{message[: room - 1]}…") + end
@@ -262,8 +261,8 @@ def keep(
 ) -> list[dict[str, Any]]:
     """Return the list of conditions for the status, in the order of `Type`.
 
-    A condition keeps its `lastTransitionTime` from `before` if its status has not changed; otherwise it is `now`, in RFC 3339 with whole
-    seconds.
+    `before` is the list in the current status. A condition keeps its `lastTransitionTime` if its status has not
+    changed. Otherwise the time is `now`, in RFC 3339 with whole seconds.
     """
     earlier = {str(c.get("type")): c for c in before}
     entries = []

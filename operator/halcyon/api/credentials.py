@@ -19,11 +19,14 @@ StoreRegion = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,64}$", max
 
 
 IDENTITY_SCHEMES = {"aws": "s3", "azure": "az", "google": "gs"}
-"""URI scheme of the buckets for which an identity is valid, by the kind of the identity."""
+"""URI scheme of the buckets to which each kind of identity gives access."""
 
 
 def identity_rules(subject: str, *, role: str) -> tuple[Rule, ...]:
-    """Return the validation rules of a cloud identity. Messages name it as `subject`, with an AWS role named `role`."""
+    """Return the validation rules of a cloud identity.
+
+    `subject` is the name of the identity in error messages, and `role` is the AWS role in their examples.
+    """
     return (
         exactly_one(
             "aws",
@@ -44,7 +47,10 @@ def identity_rules(subject: str, *, role: str) -> tuple[Rule, ...]:
 
 
 def credentials_rules(subject: str, *, example: str) -> tuple[Rule, ...]:
-    """Return the validation rules of credentials. Messages name them as `subject`, with `example` as the name of a Secret."""
+    """Return the validation rules of credentials.
+
+    `subject` is the name of the credentials in error messages, and `example` is the Secret in their examples.
+    """
     return (
         Rule(
             cel="has(self.secretName) || has(self.identity)",
@@ -57,7 +63,7 @@ def credentials_rules(subject: str, *, example: str) -> tuple[Rule, ...]:
 
 
 def identity_scheme_rule(subject: str) -> Rule:
-    """Return the rule that the identity of an object's credentials is valid for its URI. Messages name the object as `subject`."""
+    """Return the rule that a cloud identity must fit the scheme of the URI. Messages name the object `subject`."""
     return Rule(
         cel=(
             "!has(self.uri) || !has(self.credentials) || !has(self.credentials.identity) || "

@@ -1,4 +1,4 @@
-"""Paths and methods of a server that clients may use, over HTTP and gRPC.
+"""HTTP paths and gRPC methods of a server that clients may use.
 
 Balancers and Gateway routes forward no other requests.
 """
@@ -10,13 +10,11 @@ from typing import Final
 HTTP_SERVER_READS: Final = ("/v2", "/v2/health/live", "/v2/health/ready")
 """HTTP paths of the server's own metadata and health, which clients may read with GET and HEAD."""
 HTTP_MODEL_READS: Final = ("", "/ready", "/config", "/stats")
-"""Endings of HTTP paths that clients may read with GET and HEAD. They follow the path of the model, or of one of its
-versions."""
+"""Endings of HTTP paths for GET and HEAD requests by clients. They follow the path of the model or of a version."""
 HTTP_STREAM: Final = "/generate_stream"
 """Ending of the HTTP path whose response is a stream of events."""
 HTTP_MODEL_CALLS: Final = ("/infer", "/generate", HTTP_STREAM)
-"""Endings of HTTP paths to which clients may send POST requests. They follow the path of the model, or of one of its
-versions."""
+"""Endings of HTTP paths for POST requests by clients. They follow the path of the model or of a version."""
 
 GRPC_INFERENCE: Final = "inference.GRPCInferenceService"
 GRPC_HEALTH: Final = "grpc.health.v1.Health"

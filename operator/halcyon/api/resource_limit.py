@@ -1,7 +1,7 @@
 """Calculation of how much of a shared resource limit one model may use. Pure.
 
 There are three limits: ResourceQuotas of a namespace, the GPU budget of the site, and the site policy's GPUs per
-namespace. They differ in the usage that is counted, and in when it is checked.
+namespace. They differ in which usage counts and when they are checked.
 
 A limit never takes away resources that a model already uses. Out of scope: counting the usage of other models.
 """
@@ -31,14 +31,14 @@ class ResourceLimit:
     """Amount of the resource that other models use or have been granted."""
 
     def replicas(self, each: Amount) -> int:
-        """Return how many replicas fit into the limit. Each replica uses the amount `each`, which must be above 0.
+        """Return how many replicas fit into the limit if each uses the amount `each`, which must be above 0.
 
         The result is never negative.
         """
         return max(math.floor((Decimal(self.total) - self.elsewhere) / each), 0)
 
     def allows(self, amount: Amount, *, held: Amount = 0) -> bool:
-        """Return True if the limit allows the model this amount in total.
+        """Return True if the model may use `amount` in total.
 
         An amount up to `held`, which the model already uses, is always allowed.
         """

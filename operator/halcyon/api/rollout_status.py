@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -37,8 +38,7 @@ class PastRollout(ApiModel):
     revision: Short
     """Name of the revision's ControllerRevision."""
     result: Literal["Served", "Failed", "Superseded"]
-    """Result of the rollout. `Superseded` means that the spec changed to another revision before the rollout was
-    complete."""
+    """Result of the rollout. `Superseded`: the spec changed to another revision before the rollout was complete."""
     finished_at: Time
     """Time at which the rollout ended."""
     message: Long | None = None
@@ -46,7 +46,7 @@ class PastRollout(ApiModel):
 
 
 class CanaryStatus(ApiModel):
-    """A canary in progress."""
+    """State of a canary in progress."""
 
     step: Count
     """Number of the current step, counted from 1."""
@@ -69,7 +69,7 @@ class RolloutStatus(ApiModel):
     """Strategy of the rollout. If spec.rollout.strategy is Auto, this is the strategy that Auto has chosen: Surge or
     Replace."""
     strategy_reason: Long | None = None
-    """Reason why pods are replaced with the strategy Replace. Absent for other strategies."""
+    """Reason why the strategy Replace is used. Absent for other strategies."""
     canary: CanaryStatus | None = None
     """State of the canary. Present only while a canary is in progress."""
     message: Long | None = None
@@ -80,3 +80,12 @@ class RolloutStatus(ApiModel):
     """Failure of the target revision, if it failed. Halcyon does not retry the revision until the spec changes."""
     history: Annotated[tuple[PastRollout, ...], Field(max_length=10)] | None = None
     """Results of the last rollouts, one for each revision, newest first."""
+
+
+def routed_name(resource: Mapping[str, Any]) -> str:
+    """Return the name of a model in requests: that in its status, or else that in its spec; empty if neither has one.
+
+    They differ during a rollout that changes the name, and after it was rolled back.
+    """
+    names = (((resource.get(part) or {}).get("model") or {}).get("name") for part in ("status", "spec"))
+    return str(next(filter(None, names), ""))

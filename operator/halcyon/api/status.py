@@ -37,14 +37,14 @@ class Summary(ApiModel):
     range: Short | None = None
     """Minimum and maximum replicas of `spec.scaling`, for example `1-8`. Absent without `spec.scaling`."""
     state: Short | None = None
-    """Reason of the most important condition."""
+    """Reason of the condition that matters most to the user at present."""
     queue: Short | None = None
     """Queued requests. If there is a target, the total target of all ready servers follows after a slash, for example
     `12/48`."""
     gpu: Short | None = None
     """Mean GPU utilisation of the ready servers, in percent."""
     batch: Short | None = None
-    """Mean number of rows in a batch that Triton computes."""
+    """Mean number of rows in the batches that Triton executes."""
 
 
 FailureCause = Literal[
@@ -61,7 +61,7 @@ FailureCause = Literal[
 
 
 class FailureCount(ApiModel):
-    """Number of pods that have failed for one cause."""
+    """Number of pods that have failed for the same cause."""
 
     reason: FailureCause
     """Cause of the failure: the reason of a condition, or one of the following values. `OOMKilled`: a container exceeded
@@ -93,8 +93,8 @@ class PodsStatus(ApiModel):
     unready: Count | None = None
     """Number of pods that were ready before but are not ready now. Absent if there are none."""
     failed: Count | None = None
-    """Number of pods that cannot start or have failed. The condition ServersReady or ModelLoaded has the cause. Absent
-    if there are none."""
+    """Number of pods that cannot start or have failed. The condition ServersReady or ModelLoaded gives the cause.
+    Absent if there are none."""
     failures: Annotated[tuple[FailureCount, ...], Field(max_length=8), ListMap(("reason",))] | None = None
     """Numbers of failed pods by cause. Absent if there are none."""
     draining: Count | None = None
@@ -115,7 +115,7 @@ class Address(ApiModel):
 
 
 class ModelStatus(ApiModel):
-    """The model as reported by Triton."""
+    """State of the model as reported by Triton."""
 
     name: Short
     """Name of the model in requests."""
@@ -126,7 +126,7 @@ class ModelStatus(ApiModel):
 
 
 Proposal = Annotated[int, Field(ge=0, le=2**31 - 1)]
-"""Number of replicas that a signal requires. It isn't limited by maxReplicas, and may be as large as the HPA allows."""
+"""Number of replicas that a signal requires. It isn't limited by maxReplicas, and may be as large as an HPA allows."""
 
 
 class SignalStatus(ApiModel):
@@ -183,9 +183,10 @@ class CapacityStatus(ApiModel):
 
     source: Short | None = None
     """Source of the capacity. Bench: a measurement by `halcyon bench --teach`, used until 100 batches of traffic have
-    been executed. WarmUp: batch times of the warm-up. BatchStatistics: batch times of traffic. TimeInPods: requests in
-    execution, divided by their time in a pod. Answers: rate of answers of fully loaded pods, counted by the balancers.
-    EngineMetrics: the same rate, for pods whose engine reports that it is fully loaded. Unknown: no source yet."""
+    been executed. WarmUp: batch times of the warm-up. BatchStatistics: batch times of traffic. TimeInPods: number of
+    requests in execution, divided by their time in a pod. Answers: rate at which fully loaded pods answer requests,
+    counted by the balancers. EngineMetrics: the same rate, for pods whose engine reports that it is fully loaded.
+    Unknown: no source yet."""
     requests_per_second: Short | None = None
     """Requests per second that a fully loaded replica answers, rounded. Absent if unknown. A change of 20 % or less
     alone does not update the status."""
@@ -196,8 +197,7 @@ class CapacityStatus(ApiModel):
     """Execution times of batches for each number of instances in a replica, the number in use first. Absent if the
     times are unknown, or if pods answer more slowly than these times predict."""
     requests_at_once: Count | None = None
-    """Number of requests that a replica executes at once. Present only if the capacity comes from another source than
-    batch times."""
+    """Number of requests that a replica executes at once. Present only if the capacity is not based on batch times."""
     observed_at: Time | None = None
     """Time of the measurement if the source is Bench; otherwise, time of the decision that used these figures."""
     revision: Short | None = None
@@ -250,7 +250,7 @@ class ScalingStatus(ApiModel):
     """Time of the decision in this status. A later decision replaces it only if the replicas, limits or signals differ
     noticeably."""
     parts: Annotated[tuple[PartStatus, ...], Field(max_length=16), ListMap(("name",))] | None = None
-    """Parts of the decision, each with the replicas that it requires. The part with the most replicas decides."""
+    """Parts of the decision, each with the replicas that it requires. The part that requires the most decides."""
     signals: Annotated[tuple[SignalStatus, ...], Field(max_length=8), ListMap(("name",))] | None = None
     """Signals on which the decision is based."""
     decisions: Annotated[tuple[DecisionStatus, ...], Field(max_length=10)] | None = None
@@ -267,15 +267,15 @@ class ColdStartStatus(ApiModel):
     seconds: Count
     """Total time of the start, in seconds, from the creation of the pod until it was ready."""
     scheduling_seconds: Count | None = None
-    """Time that the pod needed to be scheduled: seconds from its creation until its assignment to a node."""
+    """Time from the creation of the pod until its assignment to a node, in seconds."""
     pulling_seconds: Count | None = None
-    """Time that the pod needed for its images and volumes: seconds from its assignment to a node until its first
-    container ran."""
+    """Time from the pod's assignment to a node until its first container ran, in seconds. The pod's images are pulled
+    and its volumes are mounted in this time."""
     fetching_seconds: Count | None = None
-    """Time that the pod needed to fetch the model and merge its configuration: seconds from the start of its first
-    container."""
+    """Time from the start of the pod's first container until the model was fetched and its configuration merged, in
+    seconds."""
     loading_seconds: Count | None = None
-    """Time that Triton needed to load the model and warm it up, in seconds, from the end of fetching. It includes the
+    """Time in which Triton loaded the model and warmed it up, in seconds, from the end of fetching. It includes the
     pull of the Triton image if the node did not have it."""
 
 
@@ -283,10 +283,10 @@ Percent = Annotated[int, Field(ge=-1000000, le=100)]
 
 
 class CostStatus(ApiModel):
-    """Cost and use of the model's GPUs over the last day, or since the operator began to record."""
+    """Cost and use of the model's GPUs over the last day, or since the operator began to record them."""
 
     gpus: Count
-    """Number of GPUs of the pods that are assigned to a node."""
+    """Number of GPUs of pods that are assigned to a node."""
     currency: Short | None = None
     """Currency of the costs, as set by the site."""
     per_hour: Short | None = None
@@ -299,8 +299,8 @@ class CostStatus(ApiModel):
     """Share of the GPU time, in percent, in which pods were assigned to a node but not ready."""
     busy_percent: Percent | None = None
     """Share of the GPU time, in percent, in which the GPUs of ready pods were in use, calculated from GPU utilisation.
-    Time without known utilisation is divided between busy and idle like the known time. Absent if utilisation is known
-    for less than half of the time."""
+    Time without known utilisation is divided between busy and idle in the same proportion as the rest. Absent if the
+    utilisation is known for less than half of the time."""
     idle_percent: Percent | None = None
     """Share of the GPU time, in percent, in which the GPUs of ready pods were not in use."""
 
@@ -321,8 +321,7 @@ class AdviceStatus(ApiModel):
     gain: Long
     """Expected gain of the change, with numbers."""
     gain_percent: Annotated[int, Field(ge=0, le=100)]
-    """Size of the expected gain, in percent of the time, replicas or capacity in use now. Advice is sorted by this
-    value."""
+    """Expected gain, in percent of the time, replicas or capacity in use now. Advice is sorted by this value."""
     since: Time
     """Time at which the rule began to apply."""
 
@@ -331,7 +330,7 @@ class Status(ApiModel):
     """Observed state of a ModelDeployment."""
 
     observed_generation: int | None = None
-    """Generation of the spec to which this status refers; 0 until the operator has seen the object."""
+    """Generation of the spec to which this status refers; 0 until the operator has processed the object."""
     conditions: Annotated[tuple[ConditionStatus, ...], Field(max_length=24), ListMap(("type",))] | None = None
     """Conditions of the model. Ready, Accepted, ModelLoaded, ServersReady, BalancerReady and ScalingActive are always
     present; others, such as Reconciling and Stalled, only while they apply."""
@@ -351,21 +350,20 @@ class Status(ApiModel):
     address: Address | None = None
     """Addresses of the model inside the cluster."""
     model: ModelStatus | None = None
-    """The model as reported by Triton."""
+    """State of the model as reported by Triton."""
     runtime_image: Annotated[str, Field(max_length=512)] | None = None
     """Triton image in use."""
     scaling: ScalingStatus | None = None
     """Last scaling decision, and the signals on which it is based."""
     capacity: CapacityStatus | None = None
-    """Capacity of a replica on which scaling decisions are based. Absent if there is neither an estimate nor a
-    measurement."""
+    """Capacity of a replica, on which scaling decisions are based. Absent without an estimate or a measurement."""
     revision: RevisionStatus | None = None
     """Names of the serving revision and of the revision that the spec requires."""
     rollout: RolloutStatus | None = None
     """State of the rollout to the target revision."""
     cost: CostStatus | None = None
-    """Cost and use of the model's GPUs over the last day, or since the operator began to record. Absent for a model on
-    CPU. Values are rounded. Shares are calculated at most every ten minutes."""
+    """Cost and use of the model's GPUs over the last day, or since the operator began to record them. Absent for a
+    model on CPU. Values are rounded. Shares are calculated at most every ten minutes."""
     advice: Annotated[tuple[AdviceStatus, ...], Field(max_length=5), ListMap(("rule",))] | None = None
     """Recommended changes to the spec, at most 5, sorted by expected gain, largest first. Absent if there are none or
     the signals are unknown. Updated every ten minutes at most."""

@@ -34,7 +34,7 @@ BATCH_KIND = "BatchInference"
 BATCH_PLURAL = "batchinferences"
 
 NAME_PATTERN = r"^[a-z]([-a-z0-9]{0,50}[a-z0-9])?$"
-"""Pattern of names of ModelDeployments: at most 52 characters, so that the names of their objects have at most 63 characters."""
+"""Pattern of ModelDeployment names: at most 52 characters, because the names of their child objects are longer."""
 NAME_MESSAGE = (
     f"metadata.name is '%s' (%d characters); it must match {NAME_PATTERN} (at most 52 characters, so that the names of its "
     "children fit); for example resnet50"
@@ -47,15 +47,15 @@ the name and the length of the name."""
 class Rule:
     """Validation rule over several fields, which the API server checks in CEL and the operator in Python.
 
-    In the template `message`, a name in braces such as `{minReplicas}` stands for the value of that field. A differential test compares
-    both forms.
+    In the template `message`, a name in braces such as `{minReplicas}` stands for the value of that field. A
+    differential test compares the CEL form with the Python form.
     """
 
     cel: str
     check: Callable[[Any], bool]
     message: str
     static: str = ""
-    """Message of the API server if the values cannot be inserted into the template. If it is empty, the template
+    """Message that the API server uses if the values cannot be inserted into the template. If it is empty, the template
     without values is used."""
     reason: str = "FieldValueInvalid"
 
@@ -63,7 +63,7 @@ class Rule:
         """Reject a template in which an example such as `{secretName: models}` would be read as a field.
 
         Raises:
-            ValueError: a name in braces has a format; literal braces are written twice.
+            ValueError: a name in braces is followed by a colon; literal braces must be doubled.
         """
         for _, name, form, conversion in string.Formatter().parse(self.message):
             if form or conversion:
@@ -72,17 +72,17 @@ class Rule:
                 )
 
     def parts(self) -> list[tuple[str, str]]:
-        """Return the message template as pairs.
+        """Return the message template as pairs of a literal text and the path of the field after it.
 
-        Each has a literal text and the path of the field that follows it, or an empty path.
+        The path is empty if no field follows.
         """
         return [(text, name or "") for text, name, _, _ in string.Formatter().parse(self.message)]
 
     def message_cel(self) -> str:
         """Return a CEL expression that evaluates to the message, with the values of the fields inserted.
 
-        It uses `format`, because the API server's estimate of the cost of concatenating strings of any length would be
-        too high.
+        It uses `format`, because the API server estimates too high a cost for the concatenation of strings of any
+        length.
         """
         text = "".join(text.replace("%", "%%") + ("%s" if path else "") for text, path in self.parts())
         values = ", ".join(f"self.{path}" for _, path in self.parts() if path)
@@ -147,7 +147,7 @@ class ApiModel(BaseModel):
 
     @classmethod
     def defaults(cls) -> Self:
-        """Return an instance with the default of each field, without validation, for which pydantic would build a validator."""
+        """Return an instance with default values, without validation, so that pydantic need not build a validator."""
         return cls.model_construct()  # type: ignore[return-value]  # pydantic's plugin for mypy gives it the base's type
 
     def to_dict(self) -> dict[str, Any]:
@@ -186,9 +186,9 @@ class ListSet:
 
 @dataclass(frozen=True)
 class AtomicMap:
-    """Annotation of an object that is one value (`x-kubernetes-map-type: atomic`): a server-side apply replaces it as a whole.
+    """Annotation of an object that server-side apply replaces completely (`x-kubernetes-map-type: atomic`).
 
-    Without it, an apply of `{}` after an apply of `{field: value}` removes the field, and the emptied object with it. The
+    Without it, an apply of `{}` after an apply of `{field: value}` removes the field, and then the empty object. The
     API server then adds the default of the object, which is something other than `{}`.
     """
 
@@ -231,9 +231,9 @@ def duration_s(text: str) -> float:
 
 
 def _limited_text(form: Any, limit: str, fits: Callable[[str], bool], cel: str) -> Any:  # type expressions
-    """Return `form`, the type of a text field, limited to the values for which both `fits` and the CEL rule `cel` are true.
+    """Return the text type `form`, limited to the values for which both `fits` and the CEL rule `cel` are true.
 
-    `limit` says in words what a value must be.
+    `limit` describes a valid value in words, for the error message.
     """
 
     def check(text: str) -> str:
@@ -269,8 +269,8 @@ _ANY_QUANTITY = re.compile(r"([+-]?)([0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE]([+-]?[0-9]
 _MAX_QUANTITY = Decimal(2**63 - 1)
 _MIN_QUANTITY = Decimal("1e-9")
 _FAR = 100
-"""Power of ten above which a number isn't computed, because it is certainly above `_MAX_QUANTITY`. Below the negative of
-this power, it is certainly below `_MIN_QUANTITY`."""
+"""Power of ten above which a number isn't computed, because it is certainly above `_MAX_QUANTITY`. A number below the
+negative of this power is certainly below `_MIN_QUANTITY`."""
 
 
 def quantity(text: str) -> Decimal:
@@ -293,7 +293,7 @@ def quantity(text: str) -> Decimal:
 
 
 def _scaled(size: Decimal, exponent: str) -> Decimal:
-    """Return `size` times ten to the power of `exponent`, which is a text with any number of digits."""
+    """Return `size` times ten to the power of `exponent`, a text with any number of digits."""
     digits = exponent.lstrip("+-").lstrip("0") or "0"
     power = int(digits) if len(digits) < 9 else 10**9
     power = -power if exponent.startswith("-") else power
@@ -379,9 +379,9 @@ Cidr = Annotated[str, StringConstraints(pattern=_CIDR, min_length=1, max_length=
 """Range of IP addresses in CIDR notation. IPv6 addresses must be in lower case."""
 Text = Annotated[str, Field(max_length=4096)]
 Short = Annotated[str, Field(max_length=253)]
-"""Name or word in a status, at most 253 characters."""
+"""Type of a name or word in a status, at most 253 characters."""
 Long = Annotated[str, Field(max_length=1024)]
-"""Sentences in a status, at most 1024 characters."""
+"""Type of one or more sentences in a status, at most 1024 characters."""
 Time = Annotated[str, Field(max_length=64, json_schema_extra={"format": "date-time"})]
 Count = Annotated[int, Field(ge=0, le=1000000)]
 
@@ -389,7 +389,7 @@ Count = Annotated[int, Field(ge=0, le=1000000)]
 def exactly_one(*names: str, subject: str, example: str) -> Rule:
     """Return the rule that exactly one of the given fields, named in camelCase, must be set.
 
-    `subject` names the object in the message, and `example` is the message's valid example.
+    `subject` is the name of the object in the message, and `example` is the valid example in the message.
     """
     attributes = {name: "".join("_" + c.lower() if c.isupper() else c for c in name) for name in names}
     return Rule(

@@ -11,7 +11,7 @@ REASON = f"{GROUP}/reason"
 """Annotation with the user's reason for pausing scaling or for setting the replicas. The condition ScalingActive and
 the `halcyon` commands show it."""
 PAUSED_FROM = f"{GROUP}/paused-from"
-"""Annotation with the value of spec.scaling.mode before `halcyon pause --all`, which `halcyon resume` restores."""
+"""Annotation with the value of spec.scaling.mode before `halcyon pause --all`. `halcyon resume` restores this value."""
 MAX_REASON_LENGTH = 200
 """Maximum number of characters of the user's reason that are shown."""
 

@@ -1,7 +1,7 @@
 """Access of a batch runner to buckets and Secrets, and the limits that the site policy sets on that access. Pure.
 
-The access consists of an entry in the recipe, volumes with credentials, and ports of servers. It is rendered in the
-same way as that of a model's download.
+The access consists of an entry in the recipe, volumes with credentials, and the ports of servers. It is rendered in the
+same way as the access for a model's download.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from halcyon.render import download, network_policies
 _LIMITS: Final = frozenset(
     {"models.sources", "models.urls", "models.endpoints", "models.secrets", "pods.serviceAccounts"}
 )
-"""Limits of the site policy that also apply to runners: on sources of models, and on ServiceAccounts of their pods."""
+"""Limits of the site policy on sources and ServiceAccounts of models. They also apply to runners."""
 _ANY_CLAIM: Final[Any] = {"persistentVolumeClaim": {"claimName": "unused"}}
-"""Source of a spec that is made only to check its other fields."""
+"""Placeholder for the source in a spec that is created only to check its other fields."""
 
 
 @dataclass(frozen=True)
 class BucketAccess:
-    """Access of a runner to the bucket of its input or its output."""
+    """Access of a runner to the bucket with its input or its output."""
 
     place: str
     """Use of the bucket: `input` or `output`."""
@@ -74,14 +74,14 @@ class BucketAccess:
             yield network_policies.download_port(url, endpoint)
 
     def _at(self, path: str) -> str:
-        """Return the mount path of a download's volume, moved to a folder for the input or the output."""
+        """Return the mount path of a download's volume, changed to a folder for the input or the output."""
         return path.replace("/halcyon/", f"/halcyon/{self.place}/", 1)
 
 
 def accesses(
     spec: BatchInferenceSpec, namespace: str, site: SiteDownloads, policy: SitePolicy
 ) -> Mapping[str, BucketAccess]:
-    """Return the bucket accesses of a BatchInference, by `input` and `output`.
+    """Return the bucket accesses of a BatchInference. The keys are `input` and `output`.
 
     An input or an output on a volume has no entry.
     """
@@ -95,7 +95,7 @@ def accesses(
 
 
 def refusal(spec: BatchInferenceSpec, namespace: str, policy: SitePolicy, own_secret: str = "") -> str:
-    """Return a sentence about what the site policy doesn't allow in a BatchInference; empty if it allows everything.
+    """Return a sentence that describes the violation of the site policy by a BatchInference; empty if there is none.
 
     `own_secret` is NAMESPACE/NAME of the Secret with the operator's private key, which no runner may mount.
     """
@@ -120,7 +120,7 @@ def refusal(spec: BatchInferenceSpec, namespace: str, policy: SitePolicy, own_se
 def api_keys_refusal(secret: str, model: str, namespace: str, policy: SitePolicy, own_secret: str = "") -> str:
     """Return a sentence if a runner may not mount the Secret with the API keys of its model; empty if it may.
 
-    The spec of the model may not have been accepted, so the Secret is checked here again.
+    The Secret is checked again here, because the operator may not have accepted the spec of the model.
     """
     clause = f"spec.traffic.apiKeys.secretName of {model} is {secret}"
     if f"{namespace}/{secret}" == own_secret:

@@ -1,6 +1,6 @@
 """Controller of BatchInferences, which creates, pauses and replaces their Jobs and writes their statuses.
 
-It runs in the leader. If a BatchInference is deleted, Kubernetes deletes its Job. The output that is already written is kept.
+It runs in the leader. If a BatchInference is deleted, Kubernetes deletes its Job, but not the written output.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ installed after the operator has started."""
 POLL_INTERVAL_S = 5.0
 """Interval at which the controller polls a runner for its progress, in seconds."""
 CONFLICT_INTERVAL_S = 30.0
-"""Interval at which the controller checks whether a conflicting object is gone, in seconds. It watches only Jobs with
-Halcyon's label, and no NetworkPolicies."""
+"""Interval at which the controller checks whether a conflicting object is gone, in seconds. No watch reports this,
+because only Jobs with Halcyon's label are watched, and no NetworkPolicies."""
 STATUS_INTERVAL_S = 10.0
 """Minimum time between two writes of a status in which only numbers have changed, in seconds."""
 POD_TIMEOUT_S = 30.0
-"""Time after which a Job without a pod is reported, in seconds. It is also the interval of checks while no runner runs."""
+"""Time after which a missing pod is reported, in seconds. It is also the interval of checks while no runner runs."""
 WORKERS = 4
 
 
@@ -69,7 +69,7 @@ class BatchController:
     _written_at: dict[Key, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Create the informers; `run` starts them."""
+        """Create the informers. They are started by `run`."""
         self.queue = WorkQueue(self.clock)
         self.batches = self._informer(BATCH_INFERENCE, "", index=_model_name)
         self.jobs = self._informer(JOB, LABEL)
@@ -84,7 +84,7 @@ class BatchController:
     def model_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
         """Queue the BatchInferences of a changed ModelDeployment.
 
-        If neither its spec nor the release that manages it has changed, those that already have a Job aren't queued.
+        If neither its spec nor its managing release has changed, BatchInferences that already have a Job aren't queued.
         """
         is_new = before is None or after is None or _generation(before) != _generation(after)
         is_moved = _manager(before) != _manager(after)
@@ -94,7 +94,7 @@ class BatchController:
                 self.queue.add(batch_key)
 
     def running(self, model: Key) -> tuple[RunningBatch, ...]:
-        """Return the BatchInferences of a model that are neither paused nor complete nor failed."""
+        """Return the BatchInferences of a model that are not paused, complete or failed."""
         candidates = (remaining(batch) for batch in self.batches.find(model.namespace, model.name))
         return tuple(batch for batch in candidates if batch is not None)
 
@@ -182,7 +182,7 @@ class BatchController:
         return POLL_INTERVAL_S if host is not None else wait_s
 
     def _served(self, key: Key, spec: BatchInferenceSpec, stored: Object | None) -> ServedModel | Obstacle:
-        """Return the properties of the model that a runner needs, or the obstacle to running a runner."""
+        """Return the properties of the model that a runner needs, or the obstacle that prevents a runner."""
         if message := refusal(spec, key.namespace, self.site.policy, self.site.own_secret):
             return Obstacle(BatchReason.POLICY_DENIED, message)
         name = spec.model_deployment
@@ -236,9 +236,9 @@ class BatchController:
         return await self._observe_pod(key, session)
 
     async def _create(self, key: Key, batch: Object, spec: BatchInferenceSpec, job: Object) -> Observed:
-        """Create the NetworkPolicy of the runner's pod, if the site has any, and then the Job; return the state of the Job.
+        """Create the runner's NetworkPolicy, if the site uses them, and the Job; return the state of the Job.
 
-        An object of another owner that has one of their names stays unchanged.
+        An object of another owner that already has one of the names stays unchanged.
         """
         namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
         try:
@@ -290,7 +290,7 @@ class BatchController:
         return Observed(is_failed=True, pending=runner_pod.pending(pod), progress=runner_pod.last_progress(pod))
 
     async def _suspend(self, job: Object | None, *, is_suspended: bool) -> None:
-        """Suspend or resume a Job, unless it has ended or is in this state already. If others suspend it, don't resume it."""
+        """Suspend or resume a Job that has not ended. A Job that others have suspended is not resumed."""
         if job is None or final_conditions(job) or bool(job["spec"].get("suspend")) == is_suspended:
             return
         if objects.is_suspended_by_others(job):
@@ -303,7 +303,7 @@ class BatchController:
         """Write the status if it has changed.
 
         Returns:
-            The seconds until the write is allowed, if `STATUS_INTERVAL_S` delays it; otherwise None.
+            The seconds until the status may be written, if `STATUS_INTERVAL_S` delays the write; otherwise None.
         """
         before: Mapping[str, Any] = batch.get("status") or {}
         after = status.make(before, spec, state, generation=_generation(batch), now=self.clock.wall())
@@ -342,7 +342,7 @@ def _batch_name(pod: Object) -> Iterable[str]:
 
 
 def _version(obj: Object | None) -> tuple[str, int]:
-    """Return the uid and the generation of a BatchInference; an empty text and 0 if there is none."""
+    """Return the uid and the generation of a BatchInference; an empty text and 0 if it does not exist."""
     return ("", 0) if obj is None else (str(obj["metadata"]["uid"]), _generation(obj))
 
 
@@ -362,6 +362,6 @@ def _conflict(kind: kinds.Kind, name: str) -> Observed:
 
 
 def _states(written: Mapping[str, Any]) -> Any:  # compared only
-    """Return the parts of a status whose changes are written at once."""
+    """Return the parts of a status that are written at once when they change."""
     conditions = [(c.get("type"), c.get("status"), c.get("reason")) for c in written.get("conditions") or ()]
     return written.get("observedGeneration"), conditions

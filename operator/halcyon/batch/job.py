@@ -1,8 +1,8 @@
 """Objects of a BatchInference: the Job of its runner, and the NetworkPolicy of the runner's pod. Pure.
 
 The pod complies with the Pod Security Standard "restricted" and has no token of the API server. It has the priority
-class that the site sets for runners, so that other pods can preempt it. If a pod ends without success, the Job creates another one, unless
-the runner reports a final failure. The new runner continues after the parts of the output that are already written.
+class that the site sets for runners, so that other pods can preempt it. If a pod ends without success, the Job creates
+another one, unless the runner reports a final failure. The new runner keeps the results that are already written.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from halcyon.render.metadata import LINUX, RESTRICTED
 
 LABEL: Final = names.BATCH_LABEL
 SPEC_ANNOTATION: Final = f"{GROUP}/batch-spec"
-"""Annotation of the Job with the digest of everything in the BatchInference and its model that determines the pods."""
+"""Annotation of the Job with the digest of all values in the BatchInference and its model that determine the pods."""
 SUSPENDED: Final = f"{GROUP}/batch-suspended"
 """Annotation of the Job with the last value of `suspend` that Halcyon has written: `true` or `false`."""
 CONTAINER: Final = "runner"
 COMPONENT: Final = "bench"
-"""Component label of the pods of runners. It is `bench`, because a site's NetworkPolicies let pods with this label send
-requests to models."""
+"""Component label of the runners' pods. It is `bench`, because a site's NetworkPolicies already let pods with this
+label send requests to models."""
 _UID = 65532
 _MAX_FAILED_PODS = 100
 _INPUT, _OUTPUT, _HOOKS, _KEYS = "/data/input", "/data/output", "/etc/halcyon/hooks", "/etc/halcyon/api-keys"
@@ -47,15 +47,15 @@ class BatchSite:
     pull_secrets: tuple[str, ...] = ()
     fixed_user_ids: bool = True
     network: SiteNetwork | None = None
-    """Peers in NetworkPolicies; None if the site creates no NetworkPolicies."""
+    """Peers for NetworkPolicies; None if the site creates no NetworkPolicies."""
     downloads: SiteDownloads = NO_DOWNLOADS
     """Proxy and CA certificates of the site with which runners connect to buckets."""
     policy: SitePolicy = ANYTHING
     own_secret: str = ""
     """NAMESPACE/NAME of the Secret with the operator's private key, which no runner may mount."""
     release: str = ""
-    """NAMESPACE/NAME of the Lease of this Halcyon release. The batches of models that another release manages are left
-    to it."""
+    """NAMESPACE/NAME of the Lease of this Halcyon release. It ignores batches of models that another release
+    manages."""
     cpu_limit: str = ""
     """CPU limit of runners; empty if they have none. A runner that requests more CPU gets its request as the limit."""
 
@@ -84,7 +84,7 @@ def job_name(name: str) -> str:
 
 
 def is_suspended_by_others(job: Object) -> bool:
-    """Return whether a Job is suspended, and not by Halcyon. For example, Kueue suspends Jobs until their queue has room."""
+    """Return whether a Job is suspended, but not by Halcyon. For example, Kueue suspends Jobs while they are queued."""
     annotations = job["metadata"].get("annotations") or {}
     return bool(job["spec"].get("suspend")) and annotations.get(SUSPENDED) == "false"
 
@@ -123,7 +123,7 @@ def recipe(
 
 
 def job(batch: Object, spec: BatchInferenceSpec, model: ServedModel, site: BatchSite) -> Object:
-    """Return the Job that runs the runner of a BatchInference."""
+    """Return the Job with the runner of a BatchInference."""
     buckets = accesses(spec, batch["metadata"]["namespace"], site.downloads, site.policy)
     document = recipe(batch, spec, model, buckets)
     pod = _pod(document, spec, model, site, buckets)

@@ -1,4 +1,4 @@
-"""Pod of a batch runner: its selection, the reason why it doesn't run, and the progress of its runner.
+"""Pod of a batch runner: its selection, the reason why it doesn't run, and the runner's progress.
 
 Pure, except for `poll`.
 """
@@ -68,9 +68,9 @@ def pending(pod: Object | None) -> str:
 
 
 def missing(job: str, started: float) -> str:
-    """Return a sentence about a Job that has no pod. `started` is the start of the Job, in seconds since the epoch.
+    """Return a sentence about a Job that has no pod, and that started at `started`, in seconds since the epoch.
 
-    The reason is only in an Event, which the operator may not read.
+    The sentence can't give the reason, which is only in an Event that the operator may not read.
     """
     return (
         f"Job {job}, which started at {rfc3339(started)}, has no pod. If this lasts, its Events contain the reason, for example an "
@@ -79,10 +79,10 @@ def missing(job: str, started: float) -> str:
 
 
 def held_end(pod: Object | None, job: Object | None) -> Mapping[str, Any] | None:
-    """Return how the runner of a Job has ended, if containers that others have added keep its pod running; otherwise None.
+    """Return how the runner of a Job has ended, if its pod still runs because of containers that others have added.
 
-    The result is the state `terminated` of the runner's container. The pod of an earlier Job doesn't count, because it is
-    deleted a moment after its Job.
+    The result is the state `terminated` of the runner's container; otherwise None. The pod of an earlier Job doesn't
+    count, because it is deleted shortly after its Job.
     """
     if pod is None or job is None or pod["status"]["phase"] != "Running":
         return None
@@ -106,7 +106,7 @@ def last_progress(pod: Object | None) -> BatchProgress | None:
 
 
 def _states(pod: Object, *, own: bool = False) -> list[Mapping[str, Any]]:
-    """Return the state of each container. If `own` is true, leave out those that others have added to the pod."""
+    """Return the state of each container. If `own` is true, leave out containers that others have added to the pod."""
     statuses = pod["status"].get("containerStatuses") or ()
     return [status.get("state") or {} for status in statuses if not own or status.get("name", CONTAINER) == CONTAINER]
 

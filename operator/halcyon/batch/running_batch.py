@@ -11,7 +11,7 @@ from halcyon.kube.kinds import Object
 WITHOUT_RUNNER = frozenset(
     (BatchReason.MODEL_UNSUITABLE, BatchReason.POLICY_DENIED, BatchReason.RUNNER_UNKNOWN, BatchReason.NAME_CONFLICT)
 )
-"""Reasons of the condition Complete while no runner may run, although the model exists."""
+"""Reasons of the condition Complete with which no runner may run, although the model exists."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class RunningBatch:
 
     name: str
     rows_left: int | None
-    """Number of rows without an outcome; None until the runner has read the input."""
+    """Number of rows that are neither done nor failed; None until the runner has read the input."""
     deadline: float | None
     """Time by which the BatchInference should be complete, in seconds since the epoch; None if it has no deadline."""
     max_replicas: int | None
@@ -30,7 +30,7 @@ class RunningBatch:
 
 
 def final_conditions(obj: Object | None) -> set[str]:
-    """Return the types of the final conditions of a BatchInference or a Job that are true: Complete, Failed or none."""
+    """Return the types of the final conditions (Complete, Failed) that are true for a BatchInference or a Job."""
     conditions = ((obj or {}).get("status") or {}).get("conditions") or ()
     return {str(c.get("type")) for c in conditions if c.get("status") == "True"} & {"Complete", "Failed"}
 

@@ -19,6 +19,7 @@ from typing import Any
 from halcyon.api.batch_inference import BatchConditionType as Type
 from halcyon.api.batch_inference import BatchInferenceSpec, BatchReason
 from halcyon.api.documents.batch_documents import PORT, BatchProgress
+from halcyon.api.rollout_status import routed_name
 from halcyon.api.timestamps import epoch_seconds, rfc3339
 from halcyon.batch.job import ServedModel
 from halcyon.kube.event_recorder import NewEvent
@@ -40,7 +41,7 @@ class Obstacle:
 
 
 def served_model(model: Object | None, name: str, namespace: str) -> ServedModel | Obstacle:
-    """Return what a runner needs about a ModelDeployment, or the reason why a runner can't use it."""
+    """Return the properties of a ModelDeployment that a runner needs, or the reason why a runner can't use it."""
     if model is None:
         return Obstacle(
             BatchReason.MODEL_NOT_FOUND,
@@ -68,7 +69,7 @@ def served_model(model: Object | None, name: str, namespace: str) -> ServedModel
         )
     return ServedModel(
         name=name,
-        model=str((spec.get("model") or {}).get("name") or name),
+        model=routed_name(model) or name,
         max_rows=(spec.get("batching") or {}).get("maxBatchSize"),
         api_keys=str((traffic.get("apiKeys") or {}).get("secretName") or ""),
     )
@@ -76,7 +77,7 @@ def served_model(model: Object | None, name: str, namespace: str) -> ServedModel
 
 @dataclass(frozen=True)
 class Observed:
-    """State of a BatchInference's Job, pod and runner, from which the status is made."""
+    """Observed state of a BatchInference's Job, pod and runner, from which the status is computed."""
 
     obstacle: Obstacle | None = None
     is_failed: bool = False
@@ -94,12 +95,7 @@ def make(
 ) -> Object:
     """Return the new status of a BatchInference.
 
-    Args:
-        before: the present status.
-        spec: the spec; None if it is invalid.
-        observed: state of the Job and the runner.
-        generation: metadata.generation of the BatchInference.
-        now: time in seconds since the epoch.
+    `before` is the current status. `spec` is None if it is invalid. `now` is in seconds since the epoch.
     """
     stamp, progress = rfc3339(now), observed.progress
     is_complete = observed.is_done and not observed.is_failed
@@ -146,7 +142,7 @@ def make(
 
 
 def events(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[NewEvent]:
-    """Return the events for a change of a BatchInference's status: one if it has completed, one if it has failed."""
+    """Return the events for a status change: one if the BatchInference has completed, one if it has failed."""
     new_events = []
     for kind, type_ in ((Type.COMPLETE, "Normal"), (Type.FAILED, "Warning")):
         old, new = (
@@ -185,7 +181,7 @@ def _complete(
 
 
 def _outcome(rows: Mapping[str, int] | None) -> str:
-    """Return a sentence about the rows of a complete batch.
+    """Return a sentence with the numbers of rows of a complete batch.
 
     The last numbers are unknown if the runner's pod was deleted before they were read.
     """
@@ -210,8 +206,8 @@ def _failed(observed: Observed, before: Mapping[str, Any] | None) -> _Condition:
 def _rows(before: Mapping[str, Any], progress: BatchProgress | None) -> Mapping[str, int] | None:
     """Return the number of rows by state.
 
-    A runner that has just started does not know yet how many rows earlier runners have computed. Until then, the numbers
-    in the present status are returned.
+    A runner that has just started does not know yet how many rows earlier runners have processed. Until then, the
+    numbers in the current status are returned.
     """
     is_starting = progress is not None and progress.waiting and not progress.done + progress.failed
     if progress is None or progress.total is None or (is_starting and "rows" in before):
@@ -220,16 +216,16 @@ def _rows(before: Mapping[str, Any], progress: BatchProgress | None) -> Mapping[
 
 
 def _steady(shown: object, end: float, now: float) -> float:
-    """Return the estimated end to publish: `end`, or the published one `shown` if the two hardly differ.
+    """Return the estimated end to publish: `end`, or the published estimate `shown` if the two differ only slightly.
 
-    They differ if the distance is above the share `_ETA_STEP` of the remaining time. Each new estimate causes a write.
+    A difference above the share `_ETA_STEP` of the remaining time counts. Each new estimate causes a write.
     """
     before = epoch_seconds(shown)
     return before if before is not None and abs(before - end) <= max(_ETA_STEP * (end - now), 1.0) else end
 
 
 def _on_time(deadline: str, end: float | None, progress: BatchProgress | None, now: float) -> list[_Condition]:
-    """Return a list with the condition OnTime and the rate that meets the deadline; empty while the end is unknown."""
+    """Return a list with the condition OnTime and the rate that meets the deadline; empty if the end is unknown."""
     until = epoch_seconds(deadline)
     if until is None or until <= now:
         return [(Type.ON_TIME, "False", BatchReason.DEADLINE_MISSED, f"spec.deadline is {deadline}, which has passed")]

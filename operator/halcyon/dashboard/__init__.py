@@ -3,8 +3,7 @@
 Most modules compute one part of a page. `server` has the HTTP routes, and `static/` has the files of the pages.
 
 The modules `batches`, `client_latency`, `measured`, `model_row`, `pod_start_phases`, `model_page` and `whatif` are
-pure. Out of scope: informers, access reviews and agent reports, which `halcyon.control.reporting.dashboard_source`
-provides.
+pure. Out of scope: informers, access reviews and agent reports (`halcyon.control.reporting.dashboard_source`).
 """
 
 # | module               | content                                                                              |

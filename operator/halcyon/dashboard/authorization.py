@@ -1,8 +1,8 @@
-"""Authentication of the user of a request, and the namespaces that this user may see.
+"""Authentication of the user who sends a request, and the namespaces that this user may see.
 
-A session is the token itself, in a cookie that scripts cannot read. Replicas therefore store no sessions, any replica can serve a
-session, and a revoked token stops working within `ALLOWED_TTL_S`. Users see the namespaces in which they may `list` ModelDeployments
-(SubjectAccessReview), and the pages of models that they may `get`.
+A session is the token itself, in a cookie that scripts cannot read. Replicas therefore store no sessions, any replica
+can serve a session, and a revoked token stops working within `ALLOWED_TTL_S`. Users see the namespaces in which they
+may `list` ModelDeployments (SubjectAccessReview), and the pages of models that they may `get`.
 
 Out of scope: the reviews themselves (`halcyon.kube.auth`).
 """
@@ -50,8 +50,7 @@ DENIED_TTL_S = 5.0
 MAX_REVIEWS_PER_S = 5.0
 """Maximum mean rate of access reviews for one user over all namespaces, in reviews per second.
 
-An open page needs the user's permissions every second. With 1,000 namespaces, a review that denies access is therefore
-cached for 200 s.
+An open page needs the user's permissions every second. With 1,000 namespaces, a denial is therefore cached for 200 s.
 """
 MAX_CONCURRENT_REVIEWS = 16
 """Maximum number of concurrent access reviews."""
@@ -61,7 +60,7 @@ _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class AccessReviews(Protocol):
-    """Interface to reviews by the API server. All methods raise an exception if it is unavailable."""
+    """Interface to access reviews by the API server. All methods raise an exception if it is unavailable."""
 
     @property
     def covers_all(self) -> bool:
@@ -73,8 +72,8 @@ class AccessReviews(Protocol):
     async def may_see(self, user: User, *, namespace: str, name: str = "") -> bool:
         """Return True if the user may get this ModelDeployment.
 
-        If the name is empty, return True if the user may list the ModelDeployments of the namespace. An empty namespace
-        means all namespaces.
+        If the name is empty, return True if the user may list ModelDeployments: in the namespace, or in all if it is
+        empty.
         """
 
 
@@ -119,7 +118,7 @@ class Proxy:
         return any((mapped or source) in network for network in self.networks)
 
     def user(self, request: web.Request) -> User | None:
-        """Return the user in the headers of the request; None if there is none."""
+        """Return the user whom the proxy names in the headers of the request; None if it names none."""
         name = request.headers.get(self.user_header, "").strip()
         parts = (part.strip() for value in request.headers.getall(self.groups_header, []) for part in value.split(","))
         groups = tuple(dict.fromkeys(part for part in parts if part))
@@ -140,13 +139,10 @@ class Authorizer:
         namespaces: Callable[[], Collection[str]],
         proxy: Proxy | None = None,
     ) -> None:
-        """Create the authorizer.
+        """Create the authorizer. `namespaces` returns the namespaces that contain models.
 
-        Args:
-            reviews: access reviews; None if there is no sign-in, for a port that is reachable from localhost only.
-            clock: returns the monotonic time, in seconds.
-            namespaces: returns the namespaces that contain models.
-            proxy: trusted proxy that authenticates users; None if there is none.
+        `reviews` is None if there is no sign-in, for a port that is reachable from localhost only. `proxy` is the
+        trusted proxy that authenticates users; None if there is none.
         """
         self._reviews, self._namespaces, self._proxy = reviews, namespaces, proxy
         self._users: ReviewCache[User | None] = ReviewCache(clock)
@@ -185,7 +181,7 @@ class Authorizer:
         return await self.owner(self.token(request), request.remote or "")
 
     def token(self, request: web.Request) -> str:
-        """Return the token that a request has; empty if there is none, or if it isn't needed because sign-in is off."""
+        """Return the token of a request; empty if it has none, or if none is needed because sign-in is off."""
         if self._reviews is None:
             return ""
         return bearer_token(request.headers) or request.cookies.get(COOKIE, "").strip()

@@ -1,4 +1,4 @@
-"""The list of a model's BatchInferences on the page of the model in the dashboard. Pure."""
+"""List of a model's BatchInferences on the page of the model in the dashboard. Pure."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ _ENDED = frozenset({"Completed", "Failed"})
 def batches(stored: Iterable[Object], model: str) -> list[dict[str, Any]]:
     """Return the data that the dashboard shows about each BatchInference of a model.
 
-    BatchInferences that haven't ended come first. Both groups are sorted from the newest to the oldest. A value that is
-    unknown is None.
+    BatchInferences that haven't ended come first, then the others, each sorted newest first. Unknown values are None.
     """
     documents = [_shown(batch) for batch in stored if (batch.get("spec") or {}).get("modelDeployment") == model]
     documents.sort(key=lambda document: str(document["created"]), reverse=True)

@@ -1,6 +1,6 @@
-"""Quantiles of the latency of clients between two samples of the balancers' counters. Pure.
+"""Quantiles of the client latency between two samples of the balancers' counters. Pure.
 
-Responses are counted from the growth of the counters of each balancer in the last sample. If a counter decreased, its
+The number of responses is the increase of each balancer's counters since the last sample. If a counter decreased, its
 whole value is counted, because HAProxy has restarted.
 
 Out of scope: counting the responses (`halcyon.balancer.config.latency_buckets`), storing the quantiles (`history`).
@@ -42,7 +42,7 @@ NO_RESPONSES = Quantiles()
 
 
 class ClientLatency:
-    """Calculation of the client latency of all models.
+    """Client latency of all models, calculated from samples of their balancers' counters.
 
     It stores the last sample of each model's balancers, which takes 0.3 KiB per model.
     """
@@ -53,9 +53,7 @@ class ClientLatency:
     def update(self, name: Name, histograms: Mapping[str, ReportedHistogram]) -> Quantiles:
         """Store a sample, and return the quantiles of the responses since the last sample of this model.
 
-        Args:
-            name: key of the model.
-            histograms: latency histogram of each balancer, by the name of its pod.
+        `histograms` has the latency histogram of each balancer, by the name of its pod.
         """
         before = self._samples.get(name, {})
         now = self._samples[name] = {pod: (h.bounds_ms, array("Q", h.counts)) for pod, h in histograms.items()}
@@ -75,12 +73,12 @@ class ClientLatency:
     def forget(self, name: Name) -> None:
         """Delete the last sample of a model that sends no reports.
 
-        This is done so that the responses during the gap are not counted later.
+        Otherwise the responses during the gap would be counted when reports arrive again.
         """
         self._samples.pop(name, None)
 
     def retain(self, names: Iterable[Name]) -> None:
-        """Delete the samples of all models except these."""
+        """Delete the samples of all models that are not in `names`."""
         for deleted in self._samples.keys() - set(names):
             del self._samples[deleted]
 
@@ -88,8 +86,7 @@ class ClientLatency:
 def quantile(bounds_ms: Sequence[int], counts: Sequence[int], share: float) -> float | None:
     """Return the quantile of a histogram, in milliseconds; None if it is empty.
 
-    If the quantile is above the upper bound of the last finite bucket, its value is unknown, and this bound is
-    returned.
+    A quantile above the upper bound of the last finite bucket is unknown; in this case, return the bound.
     """
     value = histogram.quantile(bounds_ms, counts, share)
     return None if value is None else min(value, float(bounds_ms[-1]))

@@ -1,11 +1,11 @@
-"""History of each model for its charts: one hour, with a point every 10 s. It takes at most 9.0 KiB of memory per model.
+"""History of each model for its charts: one hour, with a point every 10 s. It takes at most 9.0 KiB per model.
 
-A point is a row of 25 bytes. As Python objects, the 25 million numbers of 5,000 models would take 30 times as much memory.
-Points of an idle model are equal for hours, and successive equal points are one run of 29 bytes. A model with more than
-`MAX_RUNS` runs has a ring buffer of all rows instead.
+A point is a row of 25 bytes. As Python objects, the 25 million numbers of 5,000 models would take 30 times as much
+memory. Points of an idle model are equal for hours, so successive equal points are stored as one run of 29 bytes. A
+model with more than `MAX_RUNS` runs has a ring buffer of all rows instead.
 
-The history is lost when the process ends. The planner stores the arrivals of earlier days (`ports.Past`), and Prometheus
-can store all other values. This module reads no clock; the caller passes `at`, in seconds since the epoch.
+The history is lost when the process ends. The planner stores the arrivals of earlier days (`ports.Past`), and
+Prometheus can store all other values. This module reads no clock; the caller passes `at`, in seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from halcyon.dashboard.ports import ModelNumbers, Name
 STEP_S = 10
 MAX_POINTS = 360
 MAX_RUNS = 120
-"""Maximum number of runs in a history. A history with more runs changes to a ring buffer, which takes about three times
-as much memory as this many runs."""
+"""Maximum number of runs in a history. With more runs, the history changes to a ring buffer, which takes about three
+times as much memory as `MAX_RUNS` runs."""
 _NUMBERS = ("rate", "waiting", "in_triton", "p50", "p95", "p99", "batch")
 FIELDS = ("replicas", "ready", "desired", "gpu", *_NUMBERS, "rejected", "lost", "failed", "errors")
 """Fields of a point, in order.
@@ -41,7 +41,7 @@ _EMPTY = _ROW.pack(*[_NONE] * 11, *[_NO_SHARE] * 3)
 _RUN = struct.Struct(f"<I{_ROW.size}s")
 """Run of equal points: the step of the first one, and the row."""
 _TENTHS = 10.0
-"""Factor with which the GPU utilisation is stored: in tenths of a percent."""
+"""Factor by which the GPU utilisation is multiplied before it is stored, so that the unit is a tenth of a percent."""
 _MIN = 1e-4
 _STEP = math.log(1e13) / (_NONE - 2)
 """Difference between the logarithms of two numbers whose 16-bit codes are successive.
@@ -86,7 +86,7 @@ class ReplicaCounts:
 class _Ring:
     """Values of one model in the last `MAX_POINTS` steps. Steps are counted from the epoch.
 
-    They are runs of equal rows, or a ring buffer of all rows if there are many runs.
+    They are stored as runs of equal rows, or as a ring buffer of all rows if there are many runs.
     """
 
     __slots__ = ("_bytes", "_first", "_has_runs", "_last")
@@ -95,7 +95,7 @@ class _Ring:
         self._first = self._last = -1
         self._has_runs = True
         self._bytes = bytearray()
-        """Runs in ascending order, or the ring buffer."""
+        """Runs of equal rows in ascending order, or the ring buffer of all rows."""
 
     def put(self, step: int, row: bytes) -> None:
         """Store the values of a step. The values of steps that were skipped are unknown.
@@ -148,7 +148,7 @@ class _Ring:
         return _ROW.unpack_from(self._bytes, at)
 
     def _counted(self, begin: int) -> Iterator[tuple[bytes, int]]:
-        """Yield the rows from the step `begin` on, each with the number of successive steps that have it."""
+        """Yield the rows from the step `begin` on, each with the number of successive steps that it stands for."""
         if not self._has_runs:
             for step in range(begin, self._last + 1):
                 start = step % MAX_POINTS * _ROW.size
@@ -185,7 +185,7 @@ class _Ring:
         self._has_runs, self._bytes = False, rows
 
     def _convert_to_runs(self) -> None:
-        """Convert the ring buffer to runs if there are few, because the model has become idle."""
+        """Convert the ring buffer to runs if the rows form only a few, because the model has become idle."""
         runs, before, step = bytearray(), b"", self._first
         for row, _ in self._counted(self._first):
             if row != before:
@@ -233,7 +233,7 @@ class ChartHistory:
         ring.put(int(at // STEP_S), _packed(counts, numbers, quantiles))
 
     def retain(self, names: Iterable[Name]) -> None:
-        """Delete the history of all models except these."""
+        """Delete the history of all models that are not in `names`."""
         for deleted in self._rings.keys() - set(names):
             del self._rings[deleted]
 
@@ -316,7 +316,7 @@ def _number(code: int) -> float | None:
 
 
 def _share(value: float | None, total: float | None) -> int:
-    """Return the code for the ratio of a rate to the rate `total`. A ratio above 0 gets a code that isn't decoded as 0."""
+    """Return the code for the ratio of `rate` to `total`. A ratio above 0 gets a code that isn't decoded as 0."""
     if value is None or not total or not math.isfinite(value) or not math.isfinite(total):
         return _NO_SHARE
     if value <= 0:

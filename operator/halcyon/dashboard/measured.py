@@ -19,9 +19,9 @@ def config_map_name(model: str) -> str:
 
 
 def results(stored: Object | None, model: Object) -> list[dict[str, Any]]:
-    """Return the results in the ConfigMap `stored`, newest first. Those that can't be read are omitted.
+    """Return the results in the ConfigMap `stored`, newest first. Results that can't be read are omitted.
 
-    The ConfigMap is ignored unless the ModelDeployment `model` owns it, because another user may have chosen its name.
+    The ConfigMap is ignored unless the ModelDeployment `model` owns it, because another user may have created it.
     """
     metadata = (stored or {}).get("metadata") or {}
     owners = {owner.get("uid") for owner in metadata.get("ownerReferences") or []}

@@ -24,13 +24,13 @@ log = logging.getLogger(__name__)
 
 HIDDEN = "(not shown here)"
 _RESTRICTED = re.compile(r"^(--(?:http-restricted-api|grpc-restricted-protocol)=[^=]*=).*$")
-"""Pattern of Triton's arguments with the header for its restricted APIs. Users of the page may not be allowed to read pods."""
+"""Pattern of Triton's arguments with the header for its restricted APIs, which not all users may read."""
 _LOUD = {**LOUD, "Ready": "False"}
-"""Condition types that need a user's attention, each with the status that requires it."""
+"""Condition types that need a user's attention, each with the status that signals the problem."""
 
 
 class _Dumper(yaml.SafeDumper):
-    """YAML dumper that quotes texts such as `y` and `1e3`, because kubectl would read a boolean and a number."""
+    """YAML dumper that quotes texts such as `y` and `1e3`, which kubectl would read as a boolean and a number."""
 
 
 _OTHER_TYPE = re.compile(r"^(?:[yYnN]|[-+]?(?:0[bBoOxX][\da-fA-F_]+|\.?\d[\d_]*(?:\.[\d_]*)?(?:[eE][-+]?\d+)?))$")
@@ -48,8 +48,8 @@ def page(
 ) -> dict[str, Any]:
     """Return the document with the current state of the model.
 
-    `newest` is the newest point of the history, which the page appends to the points that it has. If the stored object
-    is malformed, the document has the same fields, but only the values that don't come from the object.
+    `newest` is the newest point of the history, which the page appends to the points that it already has. If the stored
+    object is malformed, the document has the same fields, but values only for those that don't depend on the object.
     """
     build = partial(_page, servers=servers, balancers=balancers, numbers=numbers, newest=newest, events=events)
     try:
@@ -101,8 +101,8 @@ def _page(
 def spec(model: Object, overlay: str) -> dict[str, str]:
     """Return the spec and Halcyon's changes to the model's configuration, both as text for the page.
 
-    Values of environment variables are replaced by `HIDDEN`, because they may contain credentials that not all users of the page may see.
-    A malformed spec is not shown, for the same reason.
+    Values of environment variables are replaced by `HIDDEN`, because they may contain credentials that not all users of
+    the page may see. A malformed spec is not shown, for the same reason.
     """
     try:
         shown = copy.deepcopy(dict(model.get("spec") or {}))
@@ -118,10 +118,10 @@ def spec(model: Object, overlay: str) -> dict[str, str]:
 
 
 def revisions(stored: Sequence[StoredRevision], current: str, target: str) -> dict[str, Any]:
-    """Return the revisions, newest first, each with the lines in which it differs from the one before it.
+    """Return the revisions, newest first, each with the lines in which it differs from the revision before it.
 
-    A line is a pair of " ", "+" or "-" and the text. Values of environment variables are replaced by `HIDDEN`. The oldest stored
-    revision has no lines, because what came before is unknown.
+    A line is a pair of " ", "+" or "-" and the text. Values of environment variables are replaced by `HIDDEN`. The
+    oldest stored revision has no lines, because the revision before it is unknown.
     """
     ordered = sorted(stored, key=lambda revision: revision.number)
     seen: dict[str, list[str]] = {}
@@ -135,10 +135,9 @@ def revisions(stored: Sequence[StoredRevision], current: str, target: str) -> di
 
 
 def _revision_text(revision: StoredRevision, seen: dict[str, list[str]]) -> list[str]:
-    """Return a revision as lines of YAML, with numbers in place of the hidden values of variables.
+    """Return a revision as lines of YAML. The values of environment variables are hidden and numbered.
 
-    `seen` contains the values that each environment variable had in earlier revisions. A different number shows that
-    the value has changed.
+    `seen` contains each variable's values in earlier revisions. A different number shows that the value has changed.
     """
     template = copy.deepcopy(dict(revision.template))
     pod = template.get("spec") or {}

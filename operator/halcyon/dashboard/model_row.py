@@ -1,7 +1,7 @@
 """Row of one model in the table, its problems, and the totals over rows. Pure.
 
-`PROBLEMS` lists the problems that a model can have, the most urgent first. The state of a model is the first one whose
-condition is true, of these: stalled, progressing, unready, zero, limited, ready, unknown.
+`PROBLEMS` lists the possible problems of a model, most urgent first. The state of a model is the first of these whose
+condition holds: stalled, progressing, unready, zero, limited, ready, unknown.
 
 Out of scope: which rows are shown (`model_table`).
 """
@@ -55,7 +55,7 @@ _CAPS = frozenset({"max", "quota", "budget"})
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """Row of one model, with the values from its ModelDeployment."""
+    """Table row of one model, with values from its ModelDeployment."""
 
     namespace: str
     name: str
@@ -69,10 +69,10 @@ class TableRow:
     """Minimum replicas. `min` and `max` are None if spec.scaling is not set."""
     max: int | None
     queue: float | None
-    """Number of queued requests, from the status. The table shows `queue`, `gpu` and `batch` from the status if the
-    current values are unknown."""
+    """Number of queued requests, from the status. `queue`, `gpu` and `batch` are shown only while the currently
+    measured values are unknown."""
     queue_target: float | None
-    """Target for the queued requests of all ready replicas together."""
+    """Target number of queued requests for all ready replicas together."""
     gpu: float | None
     batch: float | None
     gpus: int
@@ -159,7 +159,7 @@ def rollout_progress(status: Object) -> dict[str, Any] | None:
 
     The progress consists of the phase, the strategy, a message, numbers of pods, and the canary's share of the
     requests. `updated` is the number of pods of the target revision, `pods` the number of all pods. Both are None if
-    the status doesn't have them.
+    the status doesn't contain them.
     """
     rollout, pods = status.get("rollout") or {}, status.get("pods") or {}
     phase = rollout.get("phase")
@@ -233,7 +233,7 @@ def totals(rows: Sequence[TableRow], loads: Mapping[Name, CurrentLoad]) -> dict[
     A sum is None if its value is unknown for all models. `reporting` is the number of models whose request rate is
     known.
 
-    `rate` is the number of requests per second, `errors` the number of failing requests per second. `judged` is the
+    `rate` is the number of requests per second, `errors` the number of failed requests per second. `judged` is the
     number of models with a latency objective and a known p99; `slow` is the number of those that exceed the objective.
     """
     counts = dict.fromkeys(STATES, 0)
@@ -273,5 +273,5 @@ def totals(rows: Sequence[TableRow], loads: Mapping[Name, CurrentLoad]) -> dict[
 
 
 def rounded(value: float | None) -> float | None:
-    """Return the value rounded to the three digits that are shown, so that no other changes are sent to the browser."""
+    """Return the value rounded to the three digits that are shown, so that the browser gets no smaller changes."""
     return None if value is None else float(f"{value:.3g}")

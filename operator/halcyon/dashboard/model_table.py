@@ -68,7 +68,7 @@ class InvalidQuery(ValueError):  # noqa: N818  # an answer (400), not a fault
 
 @dataclass(frozen=True, slots=True)
 class TableQuery:
-    """Filter, order and page of the table."""
+    """Filter, sort order and page of the table."""
 
     text: str = ""
     """Words that must all occur in the namespace, name, reason or image of a model."""
@@ -124,7 +124,7 @@ class _VisibleModels:
 
 
 def cached(cache: dict[K, V], key: K, make: Callable[[], V]) -> V:
-    """Return the cached result for the key; if there is none, compute and cache it. The cache has at most `MAX_CACHED` results."""
+    """Return the cached result for the key, or compute and cache it. The cache holds at most `MAX_CACHED` results."""
     if key not in cache:
         if len(cache) >= MAX_CACHED:
             cache.clear()
@@ -133,7 +133,7 @@ def cached(cache: dict[K, V], key: K, make: Callable[[], V]) -> V:
 
 
 class Fleet:
-    """Rows of all models. They are read at most once a second, so that many open pages cost little more than one."""
+    """Rows of all models. They are updated at most once a second, so that many open pages cost little more than one."""
 
     def __init__(self, history: ChartHistory) -> None:
         self._history = history
@@ -144,21 +144,17 @@ class Fleet:
         """Load of each model in the newest step of the history."""
         self._orders: dict[tuple[object, ...], list[TableRow]] = {}
         self._static_parts: dict[Name, tuple[TableRow, dict[str, Any]]] = {}
-        """Parts of the rows' documents that stay the same for a step of the history, with the row of each."""
+        """Parts of the rows' documents that stay the same within a step of the history, each with its row."""
         self._documents: dict[Name, dict[str, Any]] = {}
-        """Documents of the rows that were returned in this second."""
+        """Documents of the rows that were returned in the current second."""
 
     def page(
         self, query: TableQuery, source: DashboardSource, *, namespaces: frozenset[str] | None, step: int, second: int
     ) -> dict[str, Any]:
         """Return the JSON document for a page of the table. All calls in one second return the same values.
 
-        Args:
-            query: filter, order and page.
-            source: models, and their current numbers, which are read only for the rows on the page.
-            namespaces: namespaces that the user may see; None means all.
-            step: number of steps in the history so far.
-            second: current time in whole seconds.
+        The current numbers of `source` are read only for the rows on the page. `namespaces` are those that the user may
+        see; None means all. `step` is the number of steps in the history so far, `second` the time in whole seconds.
         """
         if second != self._second:
             self._second = second
@@ -177,7 +173,7 @@ class Fleet:
         }
 
     def _refresh(self, source: DashboardSource, step: int) -> None:
-        """Read the models that have changed, and in a new step of the history all loads."""
+        """Read the models that have changed; at a new step of the history, also read the loads of all models."""
         if (source.changes, step) == (self._changes, self._step):
             return
         if source.changes != self._changes:
@@ -231,8 +227,8 @@ class Fleet:
     def _urgency(self, row: TableRow) -> tuple[int, int, float]:
         """Return a key that sorts models by urgency.
 
-        Models with problems come first, ordered by their most urgent problem and then by state. Models that are equal
-        in both are ordered by request rate, highest first.
+        Models with problems come first, ordered by their most urgent problem and then by state. Models with the same
+        problem and state are ordered by request rate, highest first.
         """
         load = self._loads.get(row.key, NO_LOAD)
         row_problems = problems(row, load)

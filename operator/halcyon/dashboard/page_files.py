@@ -1,7 +1,7 @@
 """Files of the dashboard's pages, with a total size of about 250 KiB, and their security headers.
 
-The files are read and compressed once. The page contains its style sheets and the script of the theme, so that it is
-painted without a second request.
+The files are read and compressed once. The page contains its style sheets and the theme script, so that the browser can
+show it without further requests.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from aiohttp import web
 
 INDEX = "index.html"
 LIBRARY = "uplot/uPlot.esm.js"
-"""Path of the chart library. It is not in git, so a wheel built from a plain clone does not contain it (scripts/wheel.py)."""
+"""Path of the chart library. It isn't in git, so wheels built from a fresh clone don't have it (scripts/wheel.py)."""
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 _STYLE_SHEET = re.compile(r'<link rel="stylesheet" href="/static/([^"]+)">')
 _SCRIPT = re.compile(r'<script src="/static/([^"]+)"></script>')
@@ -42,7 +42,7 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-"""Headers of every response. The page has a Content-Security-Policy of its own, which allows what the page contains."""
+"""Headers of every response. The page has its own Content-Security-Policy, which allows its inlined texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class PageFile:
 
 
 def page_files() -> dict[str, PageFile]:
-    """Return the files by their path in `static/`."""
+    """Return the files by their paths in `static/`."""
     entries = _walk(resources.files("halcyon.dashboard").joinpath("static"))
     bodies = {path: entry.read_bytes() for path, entry in entries if _kind(path)}
     files = {path: _file(path, body) for path, body in bodies.items()}
@@ -80,9 +80,9 @@ def page_files() -> dict[str, PageFile]:
 
 
 def inlined(page: str, files: Mapping[str, str]) -> tuple[str, str]:
-    """Return the page with the texts of its style sheets and blocking scripts, and the policy that allows these texts.
+    """Return the page with its style sheets and blocking scripts inlined, and the policy that allows their texts.
 
-    A file that is not installed stays a link. Modules stay links, because they don't delay the first paint.
+    A file that is not installed stays a link. JavaScript modules stay links, because they don't delay the first paint.
     """
     hashes: dict[str, list[str]] = {"script": [], "style": []}
 

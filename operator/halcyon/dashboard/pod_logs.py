@@ -1,4 +1,4 @@
-"""Last log lines of a pod's container, read with the token of the user who opens them.
+"""Last log lines of a pod's container, read with the token of the signed-in user.
 
 The operator itself may not read logs. The API server checks the user's own permission (`get` on `pods/log`) at each
 request. The connection uses no other credentials, because a client certificate of the operator's kubeconfig would take
@@ -21,7 +21,7 @@ TIMEOUT_S = 10.0
 
 
 class LogsUnavailable(Exception):  # noqa: N818  # an answer, not a fault
-    """The API server returned no log. The message of the exception has the server's reason."""
+    """The API server returned no log. The message of the exception gives the server's reason."""
 
 
 class PodLogs:
@@ -37,7 +37,7 @@ class PodLogs:
     async def tail(self, token: str, *, namespace: str, pod: str, container: str, previous: bool) -> str:
         """Return the last `MAX_LINES` lines of a container's log, but at most `MAX_BYTES` bytes.
 
-        If `previous` is true, return the log of the run before the container's last restart.
+        If `previous` is true, return the log from before the container's last restart.
 
         Raises:
             LogsUnavailable: the user has no permission, there is no such log, or the API server can't be reached.
@@ -62,7 +62,7 @@ class PodLogs:
 
 
 async def _last(content: aiohttp.StreamReader) -> bytes:
-    """Return the last `MAX_BYTES` bytes of a response, without the line in which they begin."""
+    """Return the last `MAX_BYTES` bytes of a response, without the incomplete line at the beginning."""
     tail = bytearray()
     is_cut = False
     async for part in content.iter_any():

@@ -1,12 +1,11 @@
 """Pods on a model's page: the phases of a pod's start, and the container whose log explains its state. Pure.
 
-Times are in seconds since the epoch, with a resolution of one second, as in Kubernetes. Phases whose times were overwritten by a restart
-are omitted.
+Times are in seconds since the epoch, with a resolution of one second, as in Kubernetes. Phases whose times were
+overwritten by a restart are omitted. The phases are pending, pulling, fetching, starting and loading, in this order.
+Together they cover the time from the pod's creation until it is ready.
 
-The phases are pending, pulling, fetching, starting and loading. They follow each other from the pod's creation until it
-is ready.
-
-Out of scope: the current stage of a pod (`control.objects.pod_stage`), and the cold start in the status (`control.status`).
+Out of scope: the current stage of a pod (`control.objects.pod_stage`), and the cold start in the status
+(`control.status`).
 """
 
 # | phase      | from                     | to                                  |
@@ -65,8 +64,8 @@ def log_of(obj: Object) -> dict[str, Any] | None:
 
     Return None if no container has run yet.
 
-    The container is the first one that has failed or restarted. Otherwise it is the first init container that runs,
-    else the first main container, else the first init container.
+    The container is the first one that has failed or restarted. If there is none, it is the first running init
+    container, else the first main container, else the first init container.
     """
     status = obj["status"]
     started = [
@@ -91,7 +90,7 @@ def _failed(container: Object) -> bool:
 
 
 def phases(obj: Object) -> list[StartPhase]:
-    """Return the phases of a pod's first start, as far as their times are known. Each phase begins when the previous one ends."""
+    """Return the phases of a pod's first start whose times are known. Each phase begins when the previous one ends."""
     return list(_phases(obj))
 
 

@@ -21,7 +21,7 @@ class Name(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ModelNumbers:
-    """Current measured values of a model. An unknown value is None, never 0."""
+    """Currently measured values of a model. An unknown value is None, never 0."""
 
     rate: float | None = None
     """Requests per second that reach the balancers, including rejected ones."""
@@ -80,7 +80,7 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """Past mean arrival rates that the planner has stored. They are kept when the operator restarts."""
+    """Mean arrival rates of the past, which the planner stores and which survive a restart of the operator."""
 
     step_s: float
     end: float
@@ -149,10 +149,10 @@ class DashboardSource(Protocol):
         """Return the settings that Halcyon adds to the model's config.pbtxt, as text; empty before they are rendered."""
 
     def reading(self, name: Name) -> ModelNumbers:
-        """Return the current measured values of the model."""
+        """Return the currently measured values of the model."""
 
     def past(self, name: Name) -> Past | None:
-        """Return the past arrivals that the model's planner has stored; None if the model has no planner."""
+        """Return the past arrival rates that the model's planner has stored; None if the model has no planner."""
 
     def known(self, name: Name) -> Known | None:
-        """Return the planner's targets and what it has learnt of the model; None without a planner, or if that is too little."""
+        """Return the planner's targets and its learnt data about the model; None without a planner or enough data."""

@@ -1,7 +1,7 @@
 """HTTP handlers of the dashboard: pages, documents, and streams of documents.
 
-The API has the session, the models, and one model's spec, revisions, history, logs and what-if. Errors are JSON:
-{"error": MESSAGE}. No request changes the cluster.
+The API returns the session, the table of models, and a model's spec, revisions, history, logs and what-if calculation.
+Errors are JSON: {"error": MESSAGE}. No request changes the cluster.
 """
 
 # GET    /                                    the page
@@ -32,6 +32,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
+from halcyon.api.rollout_status import routed_name
 from halcyon.dashboard import batches, measured, model_page, pod_start_phases, server_sent_events, whatif
 from halcyon.dashboard.authorization import COOKIE, MAX_TOKEN_LENGTH, Authorizer
 from halcyon.dashboard.history import ChartHistory
@@ -52,9 +53,9 @@ NO_PAGES = (
     "`make bootstrap` in a clone and install that"
 )
 MAX_BODY_BYTES = 16 * 1024
-"""Maximum size of a request's body. Only sign-in requests have a body, which contains a token."""
+"""Maximum size of a request's body, in bytes. Only sign-in requests have a body, which contains a token."""
 MIN_COMPRESSED_BYTES = 1024
-"""Minimum size of a response that is compressed."""
+"""Minimum size of a response that is compressed, in bytes."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -79,18 +80,9 @@ class Dashboard:
     ) -> None:
         """Create the dashboard.
 
-        Args:
-            source: source of the operator's state.
-            access: authentication and authorization of users.
-            history: history of the models for the charts.
-            site: values from the site's Prometheus; None if there is none.
-            links: base URLs of the site's other tools.
-            cluster: name of the cluster; empty if it has none.
-            logs: reader of pods' logs; None if there is none.
-            measured_results: reader of measurements; None if there is none.
-            batches: reader of BatchInferences; None if there is none.
-            streams: limit on the number of open pages; None for the default.
-            steps: function that returns the number of steps in the history so far.
+        `site` has values from the site's Prometheus, and `links` base URLs of the site's other tools. `cluster` is the
+        name of the cluster. `streams` limits the number of open pages; None for the default. `steps` is a function that
+        returns the number of steps in the history so far. A source or reader is None if the site has none.
         """
         self._source, self._access, self._history = source, access, history
         self._steps, self._links, self._cluster, self._logs = steps, links, cluster, logs
@@ -98,7 +90,7 @@ class Dashboard:
         self._metrics = site or SiteMetrics(None, monotonic=time.monotonic, wall=time.time)
         self._fleet = Fleet(history)
         self._second, self._tables = -1, dict[tuple[frozenset[str] | None, TableQuery], bytes]()
-        """Current second, and the tables that were rendered in it. Pages with the same query and permissions share one."""
+        """Current second, and the tables rendered in it. Pages with the same query and permissions share a table."""
         self.streams = streams or ConnectionLimit()
         self._whatif_lock, self._whatif_free_at = asyncio.Lock(), 0.0
         self._files = page_files()
@@ -196,7 +188,7 @@ class Dashboard:
         name, model = await self._authorized_model(request)
         hours = int_parameter(request.query, "hours", 1, 1, MAX_HOURS)
         if hours > 1:
-            served = ((model.get("spec") or {}).get("model") or {}).get("name") or name.name
+            served = routed_name(model) or name.name
             return _compressed(request, orjson.dumps(await self._metrics.history(name, served, hours)))
         document = model_page.series(self._history.series(name)) | {"past": model_page.past(self._source.past(name))}
         return _compressed(request, orjson.dumps(document))

@@ -1,8 +1,8 @@
 """Server-sent events: the server sends a document each time it has changed, at most once a second.
 
-Events are not queued. Each reader has a coroutine that renders the document, sends it if it has changed, and renders it again after the
-write. A slow reader therefore receives fewer events, but each is current when it is sent. A reader that accepts no data for
-`WRITE_TIMEOUT_S` is disconnected.
+Events are not queued. Each reader has a coroutine that renders the document, sends it if it has changed, and renders it
+again after the write. A slow reader therefore receives fewer events, but each of them is up to date when it is sent. A
+reader that accepts no data for `WRITE_TIMEOUT_S` is disconnected.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ HEARTBEAT_INTERVAL_S = 15.0
 connections."""
 WRITE_TIMEOUT_S = 20.0
 MAX_STREAMS = 64
-"""Maximum number of readers per operator replica. A single user may have a quarter of them."""
+"""Maximum number of readers per operator replica. A single user may have at most a quarter of them."""
 RETRY_S = 5
-"""Time after which a browser reconnects a broken stream, in seconds."""
+"""Time after which a browser reopens a broken stream, in seconds."""
 
 Render = Callable[[], Awaitable[bytes]]
 """Function that returns the current document as a single line."""
@@ -35,13 +35,10 @@ class ConnectionLimitReached(Exception):  # noqa: N818  # an answer (503), not a
 async def events(
     name: str, render: Render, wait_closing: Callable[[float], Awaitable[bool]], *, interval_s: float = POLL_INTERVAL_S
 ) -> AsyncGenerator[bytes]:
-    """Yield an event for each document that differs from the previous one.
+    """Yield an event for each document that differs from the previous one. `name` is the name of the events.
 
-    Args:
-        name: name of the events.
-        render: returns the current document. If it raises an exception, the iteration ends with it.
-        wait_closing: waits for up to the given number of seconds, and returns True if the stream must end.
-        interval_s: interval between two calls of `render`, in seconds.
+    `render` returns the current document, every `interval_s` seconds. If it raises an exception, the iteration ends with
+    it. `wait_closing` waits for up to the given number of seconds, and returns True if the stream must end.
     """
     yield f"retry: {RETRY_S * 1000}\n\n".encode()
     sent, silent_s = b"", 0.0

@@ -1,6 +1,6 @@
-"""Additions of a site to the dashboard: links to its other tools, and values from its Prometheus.
+"""Data from other tools of the site in the dashboard: links to these tools, and values from the site's Prometheus.
 
-The number of allocatable GPUs is unknown without Prometheus. The history of a model then covers only one hour and the
+Without Prometheus, the number of allocatable GPUs is unknown, and the history of a model covers only one hour and the
 planner's arrivals.
 
 Out of scope: running a query (`signals.prometheus`), the history in memory (`history`).
@@ -30,7 +30,7 @@ MAX_HOURS = 720
 """Longest time range of a chart in hours: 30 days."""
 ALLOCATABLE_TTL_S = 60.0
 MIN_WINDOW_S = 300
-"""Minimum window of a rate in a query, in seconds: several scrapes at any usual interval."""
+"""Minimum window of a rate in a query, in seconds, which covers several scrapes at any usual interval."""
 ALLOCATABLE: Final = 'sum(kube_node_status_allocatable{resource=~"(nvidia|amd)_com_(gpu|mig)(_.+)?"})'
 NO_PROMETHEUS = "no Prometheus is configured (prometheus.url in the chart's values)"
 _AGENT: Final = "halcyon_agent_"
@@ -115,7 +115,7 @@ class SiteMetrics:
         self._refresh: asyncio.Task[None] | None = None
 
     def allocatable(self) -> dict[str, Any]:
-        """Return the number of GPUs of the cluster's nodes; None with the reason if it is unknown.
+        """Return the number of allocatable GPUs of the cluster's nodes; None with the reason if it is unknown.
 
         If the stored number is outdated, a query is started in the background.
         """

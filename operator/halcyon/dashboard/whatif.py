@@ -15,14 +15,14 @@ from halcyon.dashboard.ports import Past
 from halcyon.scaling.planner.whatif import Known, WhatIfOutcome, outcome
 
 MAX_HOURS = 360
-"""Maximum number of past hours; planners store 15 days of arrivals."""
+"""Maximum number of past hours in a calculation; planners store 15 days of arrivals."""
 MAX_REPLICAS = 1000
 _HOUR_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIfQuery:
-    """Targets for a calculation. A value of None means the current target."""
+    """Targets for a what-if calculation. None means the current target."""
 
     latency_s: float | None = None
     low: int | None = None
@@ -31,7 +31,7 @@ class WhatIfQuery:
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> WhatIfQuery:
-        """Parse the query parameters latency (for example 200ms), min, max and hours. Missing ones keep the current value.
+        """Parse the query parameters latency (for example 200ms), min, max and hours. Missing ones keep their value.
 
         Raises:
             InvalidQuery: a parameter is invalid.
@@ -50,7 +50,7 @@ class WhatIfQuery:
 
 
 def comparison(query: WhatIfQuery, known: Known | None, past: Past | None) -> dict[str, Any]:
-    """Return replicas over time and totals, for the current targets and for those of the query.
+    """Return the replicas over time and the totals, both for the current targets and for those of the query.
 
     If they cannot be calculated, the document has only the field `why` with the reason.
 

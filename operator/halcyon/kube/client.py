@@ -158,15 +158,10 @@ class KubeClient(Kube):
         clock: Clock = SYSTEM_CLOCK,
         connector: aiohttp.TCPConnector | None = None,
     ) -> None:
-        """Create the client.
+        """Create the client. `close` closes `api`, and the connector that it uses, unless `api` creates its own.
 
-        Args:
-            api: client of the `kubernetes` package; `close` closes it.
-            fence: fence to check before each write, except to a Lease. If None, this process needs no lease for its
-                writes.
-            tracer: tracer that records a span for each request.
-            clock: clock of this process; a ClusterClock is set by each response.
-            connector: connector that `api` uses, which `close` closes too; None if `api` creates its own.
+        The fence is checked before each write, except to a Lease. If it is None, this process needs no lease for its
+        writes. If the clock is a ClusterClock, each response sets it.
         """
         self._api, self._connector = api, connector
         self._transport = HttpTransport(api, fence=fence, tracer=tracer, clock=clock)

@@ -16,12 +16,8 @@ Entry = Mapping[str, Any]
 def with_sole_owner(entries: Iterable[Entry], manager: str, path: Sequence[str]) -> list[Entry] | None:
     """Return `managedFields` in which the applies of `manager` own all fields below a path, and no other manager does.
 
-    Return None if no other manager owns such a field, or if `manager` has not applied the object.
-
-    Args:
-        entries: the present value of `managedFields`.
-        manager: name of the field manager.
-        path: names of the nested fields that form the path, for example `spec`, `template`.
+    Return None if no other manager owns such a field, or if `manager` has not applied the object. `entries` is the present
+    value of `managedFields`. An example of `path` is `("spec", "template")`.
     """
     copies = [copy.deepcopy(dict(entry)) for entry in entries]
     ours = next((entry for entry in copies if _is_apply(entry, manager)), None)

@@ -17,13 +17,10 @@ class LeaseFence:
     """
 
     def __init__(self, lease: str, clock: Clock, *, deadline_s: float, duration_s: float) -> None:
-        """Create the fence for a process that does not hold the Lease yet.
+        """Create the fence for a process that does not hold the Lease yet. `lease` is its name, for messages.
 
-        Args:
-            lease: namespace and name of the Lease, for messages.
-            clock: clock of this process.
-            deadline_s: maximum time since the last renewal at which a write may begin, in seconds.
-            duration_s: time since the last renewal after which another replica may hold the Lease, in seconds.
+        A write may begin up to `deadline_s` seconds after the last renewal. Another replica may hold the Lease from
+        `duration_s` seconds after the last renewal on.
         """
         self._lease, self._clock, self._deadline_s, self._duration_s = lease, clock, deadline_s, duration_s
         self._renewed_at: float | None = None

@@ -72,14 +72,9 @@ class ListeningPorts:
     ) -> Listener:
         """Open a port that serves the application; the caller must close it with `cleanup()`.
 
-        Args:
-            app: application that has not been started yet.
-            name: name of the port in the metric and in logs.
-            host: address on which to listen; None for all IPv4 and IPv6 addresses.
-            port: port number; 0 for any free port.
-            tls: TLS context; None for plain HTTP.
-            shutdown_s: maximum time for which `cleanup` waits for responses in progress, in seconds.
-            limits: connection limits of the port.
+        `name` is the name of the port in the metric and in logs. Without `host`, the port listens on all IPv4 and IPv6
+        addresses. Port 0 means any free port. Without `tls`, it serves plain HTTP. `shutdown_s` is the maximum time for
+        which `cleanup` waits for responses in progress, in seconds.
 
         Raises:
             OSError: the port is in use.

@@ -39,14 +39,9 @@ class ServingCertificate:
     ) -> None:
         """Create the instance. Nothing is read before `refresh` is called.
 
-        Args:
-            client: Kubernetes client.
-            namespace: namespace of the Secret.
-            secret: name of the Secret.
-            names: DNS names for the serving certificate.
-            on_change: called when the CA bundle has changed.
-            has_front_proxy: whether the API server can forward requests to this server.
-            clock: clock for the validity of certificates.
+        `namespace` and `secret` are those of the Secret, and `names` the DNS names for the serving certificate.
+        `on_change` is called when the CA bundle has changed. `has_front_proxy` is true if the API server can forward
+        requests to this server.
         """
         self._client = client
         self._namespace, self._secret, self._names = namespace, secret, names

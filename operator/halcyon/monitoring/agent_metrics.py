@@ -1,4 +1,7 @@
-"""Metrics of a balancer's agent, in the order of its `/metrics` page. `halcyon.balancer.telemetry.metrics_page` sets their values."""
+"""Metrics of a balancer's agent, in the order of its `/metrics` page.
+
+Their values are set by `halcyon.balancer.telemetry.metrics_page`.
+"""
 
 from __future__ import annotations
 
@@ -132,7 +135,7 @@ _BY_NAME: Final = {metric.name: metric for metric in METRICS}
 
 
 def named(name: str) -> Metric:
-    """Return the agent metric with this name, given without its common prefix.
+    """Return the agent metric with the given name, without the common prefix.
 
     Raises:
         KeyError: there is no metric with this name.

@@ -13,8 +13,7 @@ from typing_extensions import override
 from halcyon.monitoring.metric import Metric
 
 Reads = Mapping[Metric, Callable[[], float | None]]
-"""Functions that return the current values of metrics. If a function returns None, the value is unknown, and the page
-omits the metric."""
+"""Functions that return the current values of metrics. If a function returns None, the page omits the metric."""
 
 
 def counter(metric: Metric, registry: CollectorRegistry) -> Counter:
@@ -44,7 +43,7 @@ class Read(Collector):
     """Prometheus collector of gauges and counters without labels, whose values are read at each scrape."""
 
     def __init__(self, reads: Reads, registry: CollectorRegistry) -> None:
-        """Create a collector that reads these metrics, and register it."""
+        """Create a collector of these metrics, and register it."""
         self._reads = reads
         registry.register(self)
 

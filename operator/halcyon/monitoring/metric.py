@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 Kind = Literal["counter", "gauge", "histogram"]
 Unit = Literal["", "seconds", "bytes", "ratio"]
-"""Base unit of a metric, as in Prometheus; empty for a number of things."""
+"""Base unit of a metric, as in Prometheus; empty for a number without a unit."""
 Labels = tuple[tuple[str, str], ...]
 Sample = tuple[Labels, str, float]
-"""Sample of a metric family, as (labels, suffix of the name, value). An example of a suffix is `_bucket`."""
+"""Sample of a metric family: its labels, the suffix of its name, for example `_bucket`, and its value."""
 _UNITS: Final = ("seconds", "bytes", "ratio")
 _SPECIAL: Final = re.compile(r'["\\\n]')
 _ESCAPES: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n"}
@@ -35,8 +35,8 @@ class Metric:
     labels: tuple[str, ...] = ()
     """Names of the labels, without the label `le` of histograms."""
     known: tuple[tuple[str, ...], ...] = ()
-    """Label values of the series that exist from the start with the value 0. Prometheus can compute no rate for the
-    first increase of a series that didn't exist before."""
+    """Label values of the series that exist from the start with the value 0. Without an earlier value, Prometheus could
+    not compute a rate for the first increase."""
 
     @property
     def unit(self) -> Unit:
@@ -51,7 +51,7 @@ def head(metric: Metric) -> str:
 
 
 def family(metric: Metric, samples: Iterable[Sample]) -> str:
-    """Return the text of a metric family; empty if there are no samples, because the value is then unknown."""
+    """Return the text of a metric family; empty if there are no samples, because the value is unknown."""
     lines = [line(f"{metric.name}{suffix}", label_pairs(labels), value) for labels, suffix, value in samples]
     return head(metric) + "".join(lines) if lines else ""
 

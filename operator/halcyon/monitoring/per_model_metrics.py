@@ -1,6 +1,6 @@
 """Metrics of each ModelDeployment, which the leader exports. The series of a model end when it is deleted.
 
-Each metric has the labels in `OF`, and any others that its definition names. If a value is unknown, its sample is missing.
+Each metric has the labels in `OF`, and any others in its definition. If a value is unknown, there is no sample.
 `halcyon.control.reporting.model_metrics` sets the values.
 """
 

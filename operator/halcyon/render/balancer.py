@@ -85,14 +85,8 @@ def plan(
 ) -> BalancerPlan:
     """Build the plan for the model's balancers from the accepted spec.
 
-    Args:
-        subject: the ModelDeployment.
-        spec: its accepted spec.
-        site: settings of the installation.
-        slots: slots in use.
-        start_s: last measured start duration of a pod, in seconds; None if unknown.
-        lower_class: capacity for the requests of BatchInferences (the lower class); `"None"` if no BatchInference of
-            the model runs.
+    `slots` are the slots in use. `start_s` is the last measured start duration of a pod, in seconds; None if unknown.
+    `lower_class` is the capacity for requests of BatchInferences; `"None"` if no BatchInference of the model runs.
     """
     queue_ms, hold_ms = defaults.queue_timeout_ms(spec), defaults.hold_timeout_ms(spec, start_s)
     most = defaults.most_replicas(spec)

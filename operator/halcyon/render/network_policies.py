@@ -56,12 +56,8 @@ def servers(
 ) -> Object:
     """Build the NetworkPolicy of the servers.
 
-    Args:
-        subject: the ModelDeployment.
-        network: peers and rules that the site has configured.
-        balancers: whether the model has or will have balancers.
-        clients: whether clients connect directly to the servers.
-        ports: ports of the servers from which the model is downloaded.
+    `balancers` is true if the model has or will have balancers, and `clients` if clients connect directly to the servers.
+    `ports` are the ports of the servers from which the model is downloaded.
     """
     balancer_pods = {"podSelector": {"matchLabels": names.selector(subject.name, names.BALANCER)}}
     ingress = [_from(network.operator, names.HTTP_PORT, names.METRICS_PORT)]

@@ -12,6 +12,7 @@ from typing import Any
 
 from halcyon.api.policy.downloads import NO_DOWNLOADS
 from halcyon.api.spec import Spec, routing_mode
+from halcyon.api.spec.parse import SpecError, parse
 from halcyon.api.types import GROUP, ApiModel, quantity
 from halcyon.render import model_overlay, names, server, server_start
 from halcyon.render.metadata import Object, child
@@ -131,9 +132,28 @@ def render(
         base="" if revision_key == base else base,
         version=site.version,
         site=site_digest(site),
-        spec={"model": _set_fields(spec.model), "runtime": _set_fields(spec.runtime)}
-        | ({"batching": _set_fields(spec.batching)} if spec.batching else {}),
+        spec=_parts(spec),
     )
+
+
+def _parts(spec: Spec) -> Mapping[str, Any]:
+    batching = {} if spec.batching is None else {"batching": _set_fields(spec.batching)}
+    return {"model": _set_fields(spec.model), "runtime": _set_fields(spec.runtime), **batching}
+
+
+def serving_spec(name: str, spec: Spec, serving: Revision | None) -> Spec:
+    """Return the spec of the model `name` with `model`, `runtime` and `batching` of the revision that serves.
+
+    The revision isn't that of the spec during a rollout, and after a rollback. The spec is returned unchanged if the
+    revision is unknown, or if its parts contradict the other parts of the spec.
+    """
+    if serving is None or serving.spec is None or serving.spec == (parts := _parts(spec)):
+        return spec
+    others = {part: value for part, value in spec.to_dict().items() if part not in {*parts, "batching"}}
+    try:
+        return parse(name, others | dict(serving.spec))
+    except SpecError:
+        return spec
 
 
 def site_digest(site: Site) -> str:

@@ -325,14 +325,8 @@ def deployment(
 
 def slot_service(subject: Subject, slot: Slot) -> Object:
     """Build the headless Service of a slot, in whose EndpointSlices balancers find the slot's pods."""
-    result = child(
-        "v1",
-        "Service",
-        subject,
-        names.slot_service(subject.name, slot),
-        names.SERVER,
-        labels={names.SLOT_LABEL: slot},
-    )
+    name, labels = names.slot_service(subject.name, slot), {names.SLOT_LABEL: slot}
+    result = child("v1", "Service", subject, name, names.SERVER, labels=labels)
     result["spec"] = {
         "clusterIP": "None",
         "selector": names.selector(subject.name, names.SERVER, slot),

@@ -1,7 +1,7 @@
-"""Ablation of `make bench-ablation`: every scenario, run with the whole planner and without each learning part.
+"""Ablation study, `make bench-ablation`: every scenario, with the whole planner and without each of its learning parts.
 
-The runs use the same scenarios and store as the table's. An interrupted benchmark continues with the missing runs. Out
-of scope: how a part is switched off (`policies.ablation`), and the page (`ablation_section`).
+The runs use the same scenarios and the same store as those of the table. An interrupted benchmark continues with the
+missing runs. Out of scope: how a part is switched off (`policies.ablation`), and the page (`ablation_section`).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from halcyon_simulator.policies.registry import BALANCED, HALCYON, WITHOUT, Name
 LAW, START_S = "L1", 60.0
 """Service law and start time of all runs of the ablation."""
 _SEEDS = 3
-"""Maximum number of seeds per scenario. The seeds are the first ones of the table, so that the table's runs of the
-whole planner are used again."""
+"""Maximum number of seeds per scenario. They are the first seeds of the scaling benchmark's table, so that its runs of
+the whole planner can be reused."""
 _LONG = frozenset({"S5"})
-"""Scenarios that run with one seed only, because each of their runs covers 14 days and takes minutes."""
+"""Scenarios that run with only one seed, because each run covers 14 days and takes minutes."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -68,7 +68,7 @@ def _end(_signal: int, _frame: FrameType | None) -> None:
 
 
 def cells() -> tuple[Cell, ...]:
-    """Return the cells of the table with service law L1 and a start time of 60 s."""
+    """Return the cells (scenario, law, start delay) of the table with service law L1 and a start time of 60 s."""
     return tuple(cell for cell in table.cells(full=False) if (cell.law, cell.start_s) == (LAW, START_S))
 
 
@@ -81,12 +81,15 @@ def policies() -> tuple[Named, ...]:
 
 
 def without(part: str) -> Named:
-    """Return the policy that is the planner without this learning part."""
+    """Return the policy that is the planner without the given learning part."""
     return Named(BALANCED if part in BEHIND_BALANCER else HALCYON, ((WITHOUT, part),))
 
 
 class Runs:
-    """Runs of all policies on some cells. A run is executed, or its result is taken from the store."""
+    """Runs of all policies on some cells (scenario, service law, start delay).
+
+    The result of a run is taken from the store, or else the run is executed.
+    """
 
     def __init__(self, store: Store, cells: Sequence[Cell], *, most_seeds: int, jobs: int) -> None:
         self._store = store
@@ -104,7 +107,7 @@ class Runs:
         return Ablation(planner, installed, {part: self._column(without(part)) for part in PARTS})
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the results as data for JSON: one row per cell and policy, with means over the seeds."""
+        """Return the results as values for JSON: one row per cell and policy, with means over the seeds."""
         return [
             {
                 "scenario": cell.scenario,

@@ -1,4 +1,4 @@
-"""Section about the planner's learning parts in the page with the table.
+"""Section about the planner's learning parts on the page with the table.
 
 This module creates its text, and puts it between two markers.
 
@@ -22,15 +22,15 @@ _TITLES = (
     "Changes of direction per hour",
 )
 _THRESHOLDS = (0.1, 0.01, 0.5)
-"""Maximum difference of each figure at which two results for a scenario count as equal. For violations, it is a tenth
-of what a p99 objective allows. For GPU time, it is a hundredth of the GPU time of the clairvoyant schedule. For changes
-of direction, it is one in two hours."""
+"""Largest difference of each figure for which two results for a scenario still count as equal. Violations: a tenth of
+those that a p99 objective allows. GPU time: a hundredth of that of the clairvoyant schedule. Changes of direction: one
+in two hours."""
 _DIGITS = (2, 2, 1)
 
 
 @dataclass(frozen=True)
 class LearningPart:
-    """Description of a learning part of the planner, for the page."""
+    """Description of a learning part of the planner for the page."""
 
     module: str
     """Name of the module in `halcyon.scaling.planner`."""
@@ -120,11 +120,11 @@ class Ablation:
     """Results of the planner without one part, by the name of this part."""
 
     def reference(self, part: str) -> Column:
-        """Return the results of the whole planner that are compared with those without this part."""
+        """Return the whole planner's results to compare with the results without a learning part."""
         return self.installed if part in BEHIND_BALANCER else self.planner
 
     def changes(self, part: str) -> dict[str, Figures]:
-        """Return the figures without this part minus those of the whole planner, by scenario."""
+        """Return how much each figure changes if a learning part is switched off, by scenario."""
         reference = self.reference(part).figures
         return {
             name: (a - reference[name][0], b - reference[name][1], c - reference[name][2])
@@ -133,13 +133,13 @@ class Ablation:
 
 
 BEHIND_BALANCER = frozenset({"rejections"})
-"""Parts that are tested with Halcyon's own balancer, because other balancers reject no requests."""
+"""Learning parts that are tested with Halcyon's own balancer, because other balancers reject no requests."""
 
 
 def counts(changes: Sequence[float], threshold: float) -> tuple[int, int, int]:
     """Return how many changes are worse, better or neither, as (worse, better, neither).
 
-    A change is worse above `threshold`, and better below -`threshold`.
+    A change above `threshold` is worse, and a change below -`threshold` is better.
     """
     worse = sum(change > threshold for change in changes)
     better = sum(change < -threshold for change in changes)
@@ -156,7 +156,7 @@ def existing_lines(path: Path) -> list[str]:
 
 
 def write(ablation: Ablation, path: Path, *, seeds: str) -> None:
-    """Write the section into a page.
+    """Write the section to a page.
 
     It replaces an older section, if there is one. Otherwise it is inserted before the pictures, or else at the end.
     """
@@ -234,7 +234,7 @@ def _by_scenario(ablation: Ablation, index: int) -> list[str]:
 
 
 def _signed(value: float, digits: int) -> str:
-    """Return a change as text with its sign. The text is 0 if the change is rounded to 0."""
+    """Return a change as text with its sign; `0` if the change is rounded to 0."""
     text = f"{value:+.{digits}f}"
     return "0" if float(text) == 0 else text
 

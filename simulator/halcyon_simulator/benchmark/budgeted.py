@@ -1,4 +1,4 @@
-"""Runs of a policy on its cases: one model alone, or several models that share a GPU budget."""
+"""Runs of a policy on its simulation cases: one model alone, or several models that share a GPU budget."""
 
 from __future__ import annotations
 
@@ -26,10 +26,9 @@ def runs(cases: Sequence[Case], policy: Named) -> tuple[Trajectory, ...]:
 
 
 def by_need(desired: Sequence[int], present: Sequence[int], gpus: int, tick: int) -> list[int]:  # noqa: ARG001  # a quota needs the tick
-    """Return the result of `allocate` without preemption.
+    """Return the division of a GPU budget by the planner's `allocate`, without preemption.
 
-    A model never loses a replica to another model. The reason is that a pod that serves is worth more than a pod that
-    starts.
+    A model never loses a replica to another model, because a serving pod is worth more than a starting pod.
     """
     demands = [
         Demand(str(number), want, current=have, floor=min(want, 1), need=float(want))

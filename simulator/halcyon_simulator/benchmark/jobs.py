@@ -1,4 +1,4 @@
-"""Jobs for a pool of processes. They execute the runs of the table whose results aren't in the store."""
+"""Jobs for a pool of processes, which execute the runs of the table whose results aren't in the store."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from halcyon_simulator.engine.case import Case
 from halcyon_simulator.policies.registry import Named
 
 _TOGETHER = 8
-"""Number of policies that one job runs on its case. If the benchmark is interrupted, only the results of the unfinished
-jobs are lost."""
+"""Number of policies that one job runs on its simulation case. If the benchmark is interrupted, only the results of
+unfinished jobs are lost."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """Unit of work for one process: a case, and the policies to run on it."""
+    """Unit of work for one process: a simulation case, and the policies to run on it."""
 
     cell: Cell
     seed: int
@@ -34,7 +34,7 @@ class Job:
 
 
 def complete(store: Store, title: str, runs: Sequence[tuple[Cell, Named, int]], *, processes: int) -> None:
-    """Execute the runs that aren't in the store, with this number of processes, and store the results."""
+    """Execute the runs that aren't in the store, in a pool of processes, and store the results."""
     missing: dict[tuple[Cell, int], dict[Named, None]] = {}
     for cell, point, seed in runs:
         if store.find(cell, point, seed) is None:
@@ -82,7 +82,7 @@ def _result(cases: Sequence[Case], policy: Named, cell: Cell, seed: int) -> Stor
 
 @lru_cache(maxsize=1)
 def drawn(cell: Cell, seed: int) -> tuple[Case, ...]:
-    """Return the cases of a cell, with the load for this seed."""
+    """Return the simulation cases of a cell (scenario, service law, start delay), with the load for a seed."""
     names = scenarios.members(cell.scenario)
     return tuple(scenarios.scenario(name, law=LAWS[cell.law], start_s=cell.start_s, seed=seed) for name in names)
 

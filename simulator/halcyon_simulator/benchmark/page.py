@@ -1,6 +1,6 @@
 """Page with the table of results.
 
-It also has the cells in which a peer beats Halcyon, pictures, and the planner's constants. Out of scope: the runs
+It also shows the cells in which a peer beats Halcyon, pictures, and the planner's constants. Out of scope: the runs
 (`table`), the comparison of points (`statistics`).
 """
 
@@ -21,8 +21,8 @@ from halcyon_simulator.policies import peers
 from halcyon_simulator.policies.registry import BALANCED, HALCYON, OWN, parsed
 
 BASELINES = frozenset({"static", "rate", "sketch"})
-"""Policies that run together with the peers but are used by no product. One of them, `static`, has the peak of the load
-as an input."""
+"""Policies that run together with the peers but that no product uses. One of them, `static`, knows the peak of the
+load."""
 TARGETS: Mapping[tuple[str, float], tuple[float, float]] = {
     ("S1", 60.0): (6.2, 1.40),
     ("S1", 180.0): (17.5, 1.80),
@@ -40,8 +40,8 @@ _DRAWN = ("S1", "S2", "S3")
 """Scenarios for which the page has a plot of a run over time. The run is the one with the first seed."""
 _COMPARED = ("kpa", "hpa")
 _GRID = 100
-"""Minimum number of settings in a full grid of knobs. A Pareto front that is borrowed from another scenario has
-fewer."""
+"""Minimum number of settings in a full grid of a policy's knobs. Scenarios without a grid of their own use fewer
+settings."""
 _WORDS = {
     "win": "**win**",
     "front": "on the front",
@@ -51,7 +51,7 @@ _WORDS = {
 
 
 def write(points: Mapping[Cell, Sequence[PolicyPoint]], wrong: Mapping[str, int], path: Path) -> None:
-    """Write the page, and its pictures into the same folder."""
+    """Write the page, and write its pictures to the same folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     compared = {
         cell: cell_points
@@ -152,9 +152,9 @@ def _totals(all_verdicts: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _everywhere(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
-    """Return lines that compare policies with one setting for all loads.
+    """Return lines that compare policies with a single setting for all loads.
 
-    These are the results of peers whose knobs are set before the load is known.
+    The knobs of peers are set before the load is known, so each of their settings is scored over all loads.
     """
     parts = []
     for law in dict.fromkeys(cell.law for cell in points):
@@ -253,7 +253,7 @@ def _target_text(point: PolicyPoint, target: tuple[float, float]) -> str:
 
 
 def _service_time(law: str) -> str:
-    """Return the name of a service time model with the time of a batch of b requests."""
+    """Return a phrase with the name of a service time model and the time that it gives for a batch of b requests."""
     service = LAWS[law].service
     by_request = f" + {service.a_s * 1000:g} b" if service.a_s else ""
     return f"service time model {law} (S(b) = {service.t0_s * 1000:g}{by_request} ms)"
@@ -281,7 +281,7 @@ def _lies(points: Mapping[Cell, Sequence[PolicyPoint]], wrong: Mapping[str, int]
 
 
 def _defaults(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
-    """Return lines with every policy at its defaults, in one table for each law and start delay."""
+    """Return lines with the results of every policy at its defaults, in one table for each law and start delay."""
     parts = [
         "## All policies at their defaults",
         "",
@@ -338,7 +338,7 @@ def _pictures(points: Mapping[Cell, Sequence[PolicyPoint]], path: Path) -> Itera
 
 
 def _constants() -> list[str]:
-    """Return lines with the constants in the planner's modules and the docstrings below them."""
+    """Return lines with the constants in the planner's modules and their docstrings."""
     folder = Path(halcyon.__file__).parent / "scaling" / "planner"
     rows = []
     for source in sorted(folder.rglob("*.py")):
@@ -372,10 +372,10 @@ def _constants() -> list[str]:
 
 
 def _set_by(node: ast.stmt) -> Iterator[tuple[str, str]]:
-    """Return (name, value) for each constant that a statement sets.
+    """Return (name, value) for each constant that a statement defines.
 
     A constant has an upper-case name, and its value is a number or a tuple of numbers. The statement `A, B = 1, 2`
-    gives two constants.
+    defines two constants.
     """
     if isinstance(node, ast.Assign) and len(node.targets) == 1:
         target, value = node.targets[0], node.value
@@ -393,7 +393,7 @@ def _set_by(node: ast.stmt) -> Iterator[tuple[str, str]]:
 
 
 def _number(node: ast.expr) -> bool:
-    """Return whether an expression is a number, or consists only of numbers and names."""
+    """Return whether an expression consists only of numbers and names."""
     constants = (part.value for part in ast.walk(node) if isinstance(part, ast.Constant))
     return isinstance(node, (ast.Constant, ast.BinOp, ast.UnaryOp)) and all(
         isinstance(value, (int, float)) for value in constants

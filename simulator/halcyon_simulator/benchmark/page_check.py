@@ -1,8 +1,8 @@
-"""Check of the table's page: its rows are run again, and the results are compared with the page to the last digit.
+"""Check of the benchmark's page: its rows are run again, and the results must equal the page in all digits.
 
-`make bench-scaling` runs thousands of points to find the nearest peer of each row. This check takes the peers that the page
-names, and runs only these and Halcyon, on all seeds. It shows whether the code still gives the figures of the page. Out of
-scope: whether another peer has become the nearest one.
+`make bench-scaling` runs thousands of points to find the nearest peer of each row. This check uses the peers that the
+page names, and runs only these and Halcyon, on all seeds. It shows whether the code still gives the figures on the
+page. Out of scope: whether another peer has become the nearest one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ROW = re.compile(
 
 @dataclass(frozen=True)
 class Difference:
-    """Figure on the page that differs from the result of a new run."""
+    """Figure on the page that differs from the result of a repeated run."""
 
     cell: str
     policy: str
@@ -39,7 +39,7 @@ class Difference:
 
 
 def shown(text: str) -> dict[Cell, dict[str, str]]:
-    """Return the figures that a page shows.
+    """Return the figures on a page.
 
     For each cell, these are the violations and the GPU time of each policy, and the pace of the planner.
     """
@@ -54,7 +54,7 @@ def shown(text: str) -> dict[Cell, dict[str, str]]:
 
 
 def compare(page: Mapping[Cell, Mapping[str, str]], points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[Difference]:
-    """Return the figures of the page that differ from those of the points, or for which there is no point."""
+    """Return the figures on the page that differ from the results of the new runs, or for which there is no new run."""
     differences = []
     for cell, figures_by_policy in page.items():
         texts = {point.policy: _text(point) for point in points.get(cell, ()) if point.outcomes}
@@ -71,7 +71,7 @@ def _text(point: PolicyPoint) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Check a page, by default the one in the repository. Return 1 if a figure differs, else 0."""
+    """Check a page, by default the one in the repository. Return 1 if a figure differs, otherwise 0."""
     path = Path(argv[0] if argv else "docs/benchmarks/scaling.md")
     out = Path("build/bench")
     page = shown(path.read_text())

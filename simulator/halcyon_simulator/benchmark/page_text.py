@@ -1,4 +1,4 @@
-"""Texts of the page that do not depend on the runs."""
+"""Texts of the benchmark's page that do not depend on the runs."""
 
 from __future__ import annotations
 
@@ -73,4 +73,4 @@ CHOSEN = (
         "0027",
     ),
 )
-"""Runs with which constants of the planner were chosen by experiment, as rows of a table."""
+"""Experiments with which constants of the planner were chosen, as rows of a table."""

@@ -25,8 +25,8 @@ from halcyon_simulator.policies.registry import OWN
 _POINTS = 1200
 """Maximum number of points of a line over time. More points wouldn't be visible, and would make the file larger."""
 _MIN_PCT = 0.01
-"""Lower end of the logarithmic axis of violations, in percent. Smaller values, and the differences between them, are
-irrelevant."""
+"""Lower end of the logarithmic axis of violations, in percent. Smaller values, and the differences between them, don't
+matter."""
 _PER_ROW = 3
 _SETTINGS: dict[Any, Any] = {
     "svg.hashsalt": "halcyon",
@@ -63,7 +63,7 @@ def timeline(case: Case, runs: Mapping[str, Trajectory], path: Path) -> None:
 
 
 def fronts(cells: Mapping[str, Sequence[PolicyPoint]], path: Path) -> None:
-    """Plot violations against GPU time, with one panel per cell.
+    """Plot violations against GPU time, with one panel per cell (scenario, service law, start delay).
 
     A panel shows every point, the peers' Pareto front as a line, and Halcyon as a star.
     """
@@ -114,7 +114,7 @@ def _kind(point: PolicyPoint) -> str:
 def _late(run: Trajectory, edges: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the longest response time of the requests in each time span.
 
-    The result is NaN if none of them got a response.
+    The result for a span is NaN if no request in it got a response.
     """
     slowest = np.full(len(edges) - 1, np.nan)
     answered = np.isfinite(run.latency_s)

@@ -1,7 +1,7 @@
 """Store of the benchmark's results, so that a later benchmark repeats only the runs whose code has changed.
 
-There is a file per policy, with one line per run. The file name contains the policy's name and a digest of the code
-that its results depend on. For example, a change to the planner repeats only Halcyon's runs. Out of scope: the list of
+There is a file per policy, with one line per run. The file name contains the policy's name and a digest of the code on
+which its results depend. For example, a change to the planner repeats only Halcyon's runs. Out of scope: the list of
 runs (`table`).
 """
 
@@ -57,7 +57,7 @@ class Store:
         self._known: dict[str, dict[str, StoredResult]] = {}
 
     def find(self, cell: Cell, policy: Named, seed: int) -> StoredResult | None:
-        """Return the stored result of a run, or None if the present code has not run it."""
+        """Return the stored result of a run; None if the run hasn't been executed with the current code."""
         return self._results(_group(policy)).get(_key(cell, policy, seed))
 
     def add(self, cell: Cell, policy: Named, seed: int, result: StoredResult) -> None:
@@ -102,7 +102,7 @@ def _key(cell: Cell, policy: Named, seed: int) -> str:
 
 @cache
 def digest(name: str) -> str:
-    """Return a short digest of the code that a policy's results depend on.
+    """Return a short digest of the code on which a policy's results depend.
 
     Comments, docstrings and formatting don't affect it.
     """
@@ -115,16 +115,16 @@ def digest(name: str) -> str:
 
 
 def sources(name: str) -> list[Path]:
-    """Return the source files that a policy's results depend on."""
+    """Return the source files on which a policy's results depend."""
     ablation = [_ABLATION] if name.endswith(_ABLATED) else []
     own = _OWN if name.removesuffix(_ABLATED) in OWN else sorted((_SIMULATE / "policies" / "peers").glob("*.py"))
     return [*_ENGINE, *ablation, *own, *sorted(imported(own))]
 
 
 def imported(importers: Iterable[Path] = _OWN) -> set[Path]:
-    """Return the modules of `halcyon.scaling` that these files import, directly or through such a module.
+    """Return the modules of `halcyon.scaling` that some files import, directly or through each other.
 
-    The default is the files of Halcyon's policy.
+    By default, the files are those of Halcyon's policy.
     """
     paths: set[Path] = set()
     open_ = list(importers)

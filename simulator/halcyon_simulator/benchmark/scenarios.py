@@ -1,6 +1,6 @@
-"""The scenarios S1 to S12 of docs/simulator.md, as simulation cases.
+"""Scenarios S1 to S12 of docs/simulator.md, as simulation cases.
 
-Rates in this module are for law L1, with which a replica serves at most 10 requests/s. For another law they are
+Rates in this module are for law L1, with which a replica serves at most 10 requests/s. For another law, they are
 multiplied by its `peak_rps` / 10, so that the numbers of replicas stay comparable. Out of scope: the policies
 (`policies`), and the score of a run (`bounds.score`).
 """
@@ -23,7 +23,7 @@ from halcyon_simulator.engine.run import Write
 
 @dataclass(frozen=True)
 class Law:
-    """Service law of replicas, which is the time that they need for a batch, with a latency objective."""
+    """Service law of replicas (the time that they need for a batch), with a latency objective."""
 
     name: str
     service: ServiceLaw
@@ -34,57 +34,59 @@ LAWS: Mapping[str, Law] = {
     "L1": Law("L1", ServiceLaw(t0_s=0.4, a_s=0.0, max_batch=4), slo_s=2.4),
     "L2": Law("L2", ServiceLaw(t0_s=0.08, a_s=0.008, max_batch=16), slo_s=0.5),
 }
-"""The service laws. With L1 a replica serves at most 10 requests/s, with L2 76.9."""
+"""Service laws by name. With L1, a replica serves at most 10 requests/s; with L2, 76.9 requests/s."""
 
 _BASE_RPS = 10.0
-"""Maximum requests per second of a replica with service law L1. The rates in this module are for this law."""
+"""Maximum requests per second of a replica with service law L1, for which the rates in this module are given."""
 _LEAD_S = 300.0
-"""Duration, in seconds, of a quiet phase at the start of a case. It fills the longer windows of policies before the
-load changes. This phase is scored as well."""
+"""Duration of a quiet phase at the start of a simulation case, in seconds. It fills the longer windows of policies
+before the load changes. This phase is scored as well."""
 _DAY_S = 86400.0
 _BLIND = (900.0, 1200.0)
-"""Start and end of the period in S9 in which signals are frozen or absent, in seconds."""
+"""Start and end of the period in scenario S9 in which signals are frozen or absent, in seconds."""
 _GRACE_S = 15.0
-"""Time in seconds, after the signals have been lost in S9, in which a policy may still act on earlier values."""
+"""Time after the loss of signals in scenario S9 during which a policy may still act on earlier values, in seconds."""
 _COPIES = 16
-"""Number of copies of a trace that are added up in S6, for service law L1. Their sum has 40 to 70 requests/s."""
+"""Number of copies of a trace that are added up in scenario S6 with service law L1. Their sum has 40 to 70
+requests/s."""
 _COPY_SPREAD_S = 60.0
-"""Maximum time by which a copy of a trace is shifted, in seconds. Shifting smooths bursts and keeps the shape of the
+"""Maximum time by which a copy of a trace is shifted, in seconds. The shifts smooth bursts but keep the shape of the
 load."""
 MODELS = 20
-"""Number of models that share a GPU budget in S11."""
+"""Number of models that share a GPU budget in scenario S11."""
 BUDGET_SHARE = 0.7
-"""GPU budget in S11, as a share of the sum of what the models need, each at its own peak."""
+"""GPU budget in scenario S11, as a share of the sum of the models' needs, each at its own peak."""
 
 
 class ScenarioError(ValueError):
-    """An unknown scenario name. The message lists the valid names."""
+    """The scenario name is unknown. The message lists the valid names."""
 
 
 @dataclass(frozen=True)
 class Draw:
-    """Parameters of a scenario's case: service law, start time, seed and burstiness."""
+    """Parameters with which a scenario's case is generated: service law, start time, seed and burstiness."""
 
     law: Law
     start_s: float
     seed: int
     cv: float
-    """Coefficient of variation of arrival gaps in generated loads; 1 is Poisson. Recorded loads don't use it."""
+    """Coefficient of variation of arrival gaps in generated loads; 1 means Poisson arrivals. Recorded loads don't use
+    it."""
     rng: np.random.Generator
 
     @property
     def factor(self) -> float:
-        """Factor by which rates for service law L1 are multiplied to get rates for this law."""
+        """Factor that converts rates for service law L1 to rates for this draw's service law."""
         return self.law.service.peak_rps / _BASE_RPS
 
     def from_profile(self, name: str, profile: Profile) -> Case:
-        """Return a case whose load is generated from a profile. The rates of the profile are for service law L1."""
+        """Return a simulation case whose load is generated from a profile, which has rates for service law L1."""
         return self.from_times(
             name, arrivals(profile.scaled(self.factor), rng=self.rng, cv=self.cv), profile.duration_s
         )
 
     def from_times(self, name: str, times: Times, duration_s: float) -> Case:
-        """Return a case with these arrival times."""
+        """Return a simulation case with the given arrival times."""
         return Case(
             name=name,
             arrivals=times,
@@ -99,7 +101,7 @@ class Draw:
 def scenario(name: str, *, law: Law, start_s: float, seed: int, cv: float = 1.0) -> Case:
     """Return a scenario by its full name, such as `S1`, `S3r`, `S6-azure` or `S7-10m`.
 
-    `members` lists the full names of a family. The same arguments give the same case.
+    `members` lists the full names in a family. The same arguments always give the same case.
 
     Raises:
         ScenarioError: the name is unknown.
@@ -134,7 +136,7 @@ def members(name: str) -> tuple[str, ...]:
 
 
 def budget(cases: Sequence[Case]) -> int:
-    """Return the number of GPUs that the models of S11 share.
+    """Return the number of GPUs that the models of scenario S11 share.
 
     It is `BUDGET_SHARE` of the sum of the models' needs, each in its busiest minute.
     """
@@ -146,9 +148,7 @@ def budget(cases: Sequence[Case]) -> int:
 
 
 def wrong_scalings(case: Case, writes: Sequence[Write]) -> int:
-    """Return the writes of a run that the signals known at the time can't justify.
-
-    The function is used for scenario S9.
+    """Return the writes of a run that can't be justified by the signals known at the time, for scenario S9.
 
     A write is wrong in two cases:
 
@@ -192,9 +192,9 @@ def _spikes(draw: Draw, name: str) -> Case:
 
 
 def _random_spikes(draw: Draw, name: str) -> Case:
-    """Return a load with as many spikes as `_spikes`, at random times but with the same mean distance.
+    """Return a load with as many spikes as `_spikes`, at random times with the same mean interval.
 
-    All of it is scored.
+    The whole load is scored.
     """
     pieces: list[tuple[float, float]] = []
     for gap_s in np.round(240.0 + draw.rng.exponential(900.0, 10)).tolist():
@@ -203,14 +203,14 @@ def _random_spikes(draw: Draw, name: str) -> Case:
 
 
 def _flash_crowd(draw: Draw, name: str) -> Case:
-    """Return 20 % of the requests to the World Cup site: 262 per second on average, and 467 in the busiest minute."""
+    """Return 20 % of the requests to the World Cup site in 1998: 262/s on average, and 467/s in the busiest minute."""
     return draw.from_profile(
         name, Profile.steps(*((60.0, requests / 60 * 0.2) for requests in traces.worldcup_minutes()))
     )
 
 
 def _diurnal(draw: Draw, name: str) -> Case:
-    """Return fourteen days of some clients of a production service, with 10 requests/s on average.
+    """Return a load of fourteen days from some clients of a production service, with 10 requests/s on average.
 
     The first seven days are for learning and are not scored.
     """
@@ -227,9 +227,9 @@ def _replay(draw: Draw, name: str, *, trace: str) -> Case:
 
 
 def _on_and_off(draw: Draw, name: str, *, off_s: float, cycles: int) -> Case:
-    """Return a load that alternates between two minutes with requests and `off_s` seconds without.
+    """Return a load that alternates between two minutes with requests and `off_s` seconds without requests.
 
-    The replicas may be 0. Policies that scale to zero do so after their own default time.
+    The minimum number of replicas is 0. Policies that scale to zero do so after their own default time.
     """
     return replace(draw.from_profile(name, Profile.steps(*((120.0, 20.0), (off_s, 0.0)) * cycles)), low=0)
 
@@ -238,9 +238,9 @@ _STAIRS = Profile.steps((600, 20), (600, 100), (600, 40), (600, 160), (600, 60),
 
 
 def _bad_pods(draw: Draw, name: str) -> Case:
-    """Return a case in which pod starts are faulty.
+    """Return a case with faulty pod starts.
 
-    Of the starts, 10 % take three times as long, and 5 % crash at their end.
+    10 % of the starts take three times as long, and 5 % crash at their end.
     """
     return replace(
         draw.from_profile(name, _STAIRS), start_faults=StartFaults(slow_share=0.1, slow_factor=3.0, crash_share=0.05)
@@ -275,7 +275,7 @@ def _outage(draw: Draw, name: str, *, faults: SignalFaults, load: Profile) -> Ca
 
 
 def _surging_model(draw: Draw, name: str) -> Case:
-    """Return one model of S11: a steady load for an hour, with two surges of 10 minutes to four times this load."""
+    """Return one model of scenario S11: a steady load for an hour, with two surges of 10 minutes to four times it."""
     base = draw.rng.uniform(5.0, 30.0)
     first, second = float(draw.rng.integers(300, 1500)), float(draw.rng.integers(300, 900))
     tail = 3600 - first - second - 1200

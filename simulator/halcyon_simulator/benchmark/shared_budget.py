@@ -1,8 +1,8 @@
 """Simulation of several models that share a GPU budget. Their runs advance together, tick by tick.
 
 The budget works like a quota that is granted in the order of requests: replicas may always decrease, and they may
-increase while GPUs are free. The order of the models changes from tick to tick. Out of scope: the desired replicas of
-each policy.
+increase while GPUs are free. The order of the models changes from tick to tick. Out of scope: how each policy
+determines its desired replicas.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from halcyon_simulator.engine.run import Trajectory
 from halcyon_simulator.policies.registry import Named
 
 Allocate = Callable[[Sequence[int], Sequence[int], int, int], list[int]]
-"""Function that divides a budget. Its arguments are (desired replicas, present replicas, budget, tick number), and its
+"""Function that divides a budget. Its arguments are (desired replicas, current replicas, budget, tick number), and its
 result is the replicas that may be written."""
 
 
@@ -48,7 +48,7 @@ def simulate(
 def quota(desired: Sequence[int], present: Sequence[int], budget: int, tick: int) -> list[int]:
     """Return the replicas that a ResourceQuota would allow.
 
-    It allows any decrease, and increases while GPUs are free.
+    It always allows decreases, and it allows increases while GPUs are free.
     """
     granted = [min(want, have) for want, have in zip(desired, present, strict=True)]
     free = budget - sum(granted)
@@ -85,7 +85,7 @@ class _Table:
 
 
 class _Member:
-    """Policy of one model that waits at every tick for the replicas that are granted to the model."""
+    """Policy of one model that waits at every tick until replicas are granted to the model."""
 
     def __init__(self, policy: Policy, table: _Table, number: int) -> None:
         self.period_s = policy.period_s

@@ -36,7 +36,7 @@ _T = (
 )
 """Two-sided 95 % quantiles of Student's t distribution for 1 to 20 degrees of freedom."""
 _MIN_PCT = 0.1
-"""Smallest percentage of violations that is used in ratios. Smaller values are replaced by it."""
+"""Minimum percentage of violations in ratios. Smaller values are replaced by it."""
 MEANS = (
     "violations_pct",
     "refused_pct",
@@ -69,13 +69,13 @@ class Cell:
         return self.scenario.partition("-")[0]
 
     def __str__(self) -> str:
-        """Return the cell as text, for keys and progress messages."""
+        """Return the cell as text for keys and progress messages."""
         return f"{self.scenario} {self.law} {self.start_s:g}"
 
 
 @dataclass(frozen=True)
 class PolicyPoint:
-    """Policy with given knobs, and its outcomes for some seeds."""
+    """Policy with given knobs, and its outcomes for a number of seeds."""
 
     policy: str
     """Policy with its knobs, in the format of the command line."""
@@ -110,8 +110,8 @@ class Overall:
     violations_pct: float
     """Violations in percent, as a mean over the cells."""
     gpu_ratio: float
-    """GPU time divided by that of the clairvoyant schedule, as a geometric mean over the cells. In an arithmetic mean,
-    a cell with almost no work would dominate."""
+    """GPU time divided by that of the clairvoyant schedule, as a geometric mean over the cells. An arithmetic mean
+    would be dominated by cells with almost no work."""
 
 
 Figures = TypeVar("Figures", PolicyPoint, Overall)
@@ -132,10 +132,10 @@ def interval(differences: Sequence[float]) -> tuple[float, float]:
 
 
 def beats(point: PolicyPoint, other: PolicyPoint) -> bool:
-    """Return True if `point` is better than `other` in one of the two figures and not worse in the other.
+    """Return True if `point` is better than `other` in violations or GPU time, and not worse in the other figure.
 
-    The figures are violations and GPU time. The comparison is paired over the seeds that both have run with. Being
-    better needs 95 % confidence, and for being not worse the means are compared.
+    The comparison is paired over the seeds with which both have run. Better requires 95 % confidence; for not worse,
+    the means are compared.
     """
     pairs = _paired(point, other)
     violations = [first.violations_pct - second.violations_pct for first, second in pairs]
@@ -146,7 +146,7 @@ def beats(point: PolicyPoint, other: PolicyPoint) -> bool:
 
 
 def front(points: Iterable[Figures]) -> tuple[Figures, ...]:
-    """Return the Pareto front of the points' means, cheapest first.
+    """Return the Pareto front of the points' means, lowest GPU time first.
 
     A point is on the front if no other point has both fewer violations and less GPU time.
     """
@@ -160,9 +160,9 @@ def front(points: Iterable[Figures]) -> tuple[Figures, ...]:
 
 
 def overall(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[Overall]:
-    """Return a result for each policy and setting that ran in all of these cells.
+    """Return the overall result of each policy and setting that ran in all of the given cells.
 
-    Only the first seed is used, because most points of a grid ran with no other seed.
+    Only the first seed is used, because most points of a grid ran with only this seed.
     """
     by_policy: dict[str, list[RunOutcome]] = {}
     for cell_points in points.values():
@@ -183,7 +183,7 @@ def overall(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[Overall]:
 def contenders(points: Sequence[PolicyPoint], slack: float) -> list[PolicyPoint]:
     """Return the points that might be on the Pareto front after more seeds.
 
-    A point is left out if the means of another point are better in both figures by more than the share `slack`.
+    A point is omitted if another point's means are better in both figures by more than the share `slack`.
     """
 
     def hopeless(point: PolicyPoint) -> bool:
@@ -194,7 +194,7 @@ def contenders(points: Sequence[PolicyPoint], slack: float) -> list[PolicyPoint]
 
 
 def excess(other: PolicyPoint, point: PolicyPoint) -> float:
-    """Return the larger of two ratios of `other` to `point`, in violations and in GPU time.
+    """Return the larger of two ratios: the violations of `other` to those of `point`, and the same for GPU time.
 
     If the result is at most 1, `other` is at least as good as `point` in both figures.
     """
@@ -203,12 +203,12 @@ def excess(other: PolicyPoint, point: PolicyPoint) -> float:
 
 
 def nearest(point: PolicyPoint, others: Iterable[PolicyPoint]) -> PolicyPoint:
-    """Return the point in `others` whose `excess` over `point` is smallest."""
+    """Return the point in `others` with the smallest `excess` over `point`."""
     return min(others, key=lambda other: excess(other, point))
 
 
 def rivals(point: PolicyPoint, others: Iterable[PolicyPoint], slack: float) -> list[PolicyPoint]:
-    """Return the points in `others` that may be nearest to `point`, or better, after more seeds.
+    """Return the points in `others` that might be nearest to `point`, or better, after more seeds.
 
     Only these can affect the verdict on `point`. `slack` is the share by which more seeds may change an excess.
     """
@@ -243,7 +243,7 @@ def standing(point: PolicyPoint, peers: Sequence[PolicyPoint]) -> str:
 
 
 def plain(outcome: RunOutcome) -> dict[str, Any]:
-    """Return an outcome for JSON. Values that aren't finite (a percentile without responses) become null."""
+    """Return an outcome as values for JSON. Infinities and NaN, as for a percentile without responses, become null."""
     return finite(asdict(outcome))
 
 
@@ -262,7 +262,7 @@ def _paired(point: PolicyPoint, other: PolicyPoint) -> list[tuple[RunOutcome, Ru
 def together(outcomes: Sequence[RunOutcome], *, scenario: str) -> RunOutcome:
     """Combine the outcomes of several models, simulated with the same seed, into one outcome.
 
-    Requests, GPU time and the bounds to which it is compared are summed. Latencies, overshoot and settling time are
+    Requests, GPU time and the bounds with which it is compared are summed. Latencies, overshoot and settling time are
     those of the worst model. The number of changes of direction is the mean over the models.
     """
     requests = sum(outcome.requests for outcome in outcomes)

@@ -1,10 +1,10 @@
-"""The table of `make bench-scaling`: scenarios x service laws x start delays x policies x seeds.
+"""Table of `make bench-scaling`: scenarios x service laws x start delays x policies x seeds.
 
-It can be resumed after each run.
+It can be resumed after each run. A cell of the table is a combination of a scenario, a service law and a start delay.
 
-The first pass runs every peer's grid of knobs on one seed. The second one runs the points that may be on the peers'
-front on a few seeds. The third one runs Halcyon, the peers' defaults and that front on all seeds. Out of scope: the
-processes that run them (`jobs`), the store (`result_store`), the page (`page`).
+The first pass runs every peer's grid of knobs on one seed. The second pass runs the points that might be on the peers'
+Pareto front on a few seeds. The third pass runs Halcyon, the peers' defaults and that front on all seeds. Out of scope:
+the processes that execute the runs (`jobs`), the store (`result_store`), the page (`page`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from halcyon_simulator.policies.registry import BALANCED, HALCYON, OWN, Named, p
 
 @dataclass(frozen=True)
 class Effort:
-    """Numbers of seeds for a scenario."""
+    """Numbers of seeds with which the points of a scenario run."""
 
     grid: int
     """Number of seeds for each point of the peers' grids; 0 if there is no grid."""
@@ -46,31 +46,32 @@ _EFFORT: Mapping[str, Effort] = {
     "S9": Effort(0, 1),
     "S11": Effort(0, 3),
 }
-"""Numbers of seeds, by scenario or family. Scenarios that aren't listed use `_USUAL`. S4 and S5 have millions of
-requests per run."""
+"""Numbers of seeds, by scenario or family. Scenarios that aren't listed use `_USUAL`. S4 and S5 have fewer seeds,
+because each run has millions of requests."""
 _USUAL = Effort(3, 10)
 _USUAL_SECOND = Effort(1, 10, defaults=False)
 """Numbers of seeds for the second service law, which has 7.7 times as many requests. Peers' defaults that affect no
-verdict are left out, because they took 14 % of all requests."""
+verdict are omitted, because they would take 14 % of all requests."""
 _BORROWED: Mapping[str, tuple[str, ...]] = {"S5": ("S2", "S4"), "S11": ("S1", "S2")}
-"""Scenarios without a grid of knobs -> the scenarios whose Pareto fronts they use instead. The fronts are those for the
-same service law and start delay, and run on one seed first."""
+"""Scenarios without a grid of knobs, each with the scenarios whose Pareto fronts it uses instead. The fronts are those
+for the same service law and start delay, and are first run on one seed."""
 _SLACK = 0.3
 """Share by which another point must be better in both figures for a point to be dropped after the first seed. A larger
-share drops fewer points. A small one is enough, because all points run on the same load."""
+share drops fewer points. A small share is enough, because all points run on the same load."""
 _LENT_SLACK = 0.1
-"""Same as `_SLACK`, for points from the front of another scenario. In the full table, neither this share nor half of it
-dropped a point that was on the front with all seeds."""
+"""Share with the same meaning as `_SLACK`, for points from the front of another scenario. In the full table, neither
+this share nor half of it dropped a point that was on the front with all seeds."""
 _FAR = 0.2
 """Share by which the excess of a point (`statistics.excess`) may exceed that of the nearest point, for the point to run
-on all seeds. Points that are further from Halcyon's keep the seeds of the grid, unless a verdict depends on them
-(`Table._deciding`). In the full table, a share of 1 gave the same verdicts; this one saves 33 % of the requests."""
+on all seeds. Points that are further away from Halcyon's point keep the seeds of the grid, unless a verdict depends on
+them (`Table._deciding`). In the full table, a share of 1 gave the same verdicts; this share saves 33 % of the
+requests."""
 _BASELINES_SEEDS = 3
 """Number of seeds for each baseline. Baselines are listed but not compared, so narrow intervals aren't needed."""
 _SINGLE = ("S1", "S2", "S3", "S3r", "S4", "S5", "S6", "S7", "S8", "S11", "S12")
 _TOO_LONG = frozenset({"S4", "S5"})
-"""Scenarios that run with the second service law only in the full table. They have 22 and 93 million requests per
-run."""
+"""Scenarios that run with the second service law only in the full table, because they have 22 and 93 million requests
+per run."""
 
 
 def _end(_signal: int, _frame: FrameType | None) -> None:
@@ -78,7 +79,7 @@ def _end(_signal: int, _frame: FrameType | None) -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run `python -m halcyon_simulator.benchmark.table` with these options, and return the exit status."""
+    """Create the table with the given command line options, and return the exit status."""
     parser = argparse.ArgumentParser(
         prog="halcyon_simulator.benchmark.table", description="Every scaler on every scenario, as a page."
     )
@@ -114,13 +115,13 @@ def main(argv: Sequence[str]) -> int:
 def defaults() -> tuple[str, ...]:
     """Return the names of the policies.
 
-    They are Halcyon, alone and with its balancer, and every peer at its defaults.
+    They are Halcyon, with and without its balancer, and every peer at its defaults.
     """
     return (HALCYON, BALANCED, *peers.PEERS)
 
 
 def cells(*, full: bool) -> tuple[Cell, ...]:
-    """Return the cells of the table.
+    """Return the cells of the table, which are combinations of scenario, service law and start delay.
 
     If `full` is true, start delays and the scenarios with the most requests are added.
     """
@@ -136,7 +137,10 @@ def cells(*, full: bool) -> tuple[Cell, ...]:
 
 
 class Table:
-    """Runs of some cells. A run is executed, or its result is taken from the store."""
+    """Runs of the benchmark on some cells (scenario, service law, start delay).
+
+    The result of a run is taken from the store, or else the run is executed.
+    """
 
     def __init__(
         self,
@@ -147,9 +151,9 @@ class Table:
         seeds: Callable[[Cell], Effort] | None = None,
         borrowed: Mapping[str, tuple[str, ...]] = _BORROWED,
     ) -> None:
-        """Set which runs are needed.
+        """Specify the runs that are needed.
 
-        `seeds` returns the number of seeds for a cell; by default it is `effort`. `borrowed` maps a scenario without a
+        `seeds` returns the number of seeds for a cell; by default, it is `effort`. `borrowed` maps a scenario without a
         grid to the scenarios whose fronts it uses.
         """
         self._store = store
@@ -158,10 +162,10 @@ class Table:
         self._names = tuple(names)
         self._borrowed = borrowed
         self.wrong: dict[str, int] = {}
-        """Number of wrong scalings in S9 by policy, summed over its cases."""
+        """Number of wrong scalings in scenario S9 by policy, summed over its simulation cases."""
 
     def run(self, cells: Sequence[Cell]) -> dict[Cell, list[PolicyPoint]]:
-        """Return the points of each cell. The compared points have run on all seeds."""
+        """Return the points (policies with their outcomes) of each cell. The compared points have run on all seeds."""
         grids = {cell: tuple(self._grid(cell)) for cell in cells}
         self._run_first_seed("grids, first seed", grids)
         ahead = {cell: self._ahead(cell, points) for cell, points in grids.items()}
@@ -211,7 +215,7 @@ class Table:
         return {cell: self._points(cell, (*compared[cell], *grids[cell])) for cell in cells}
 
     def listed(self, points: Mapping[Cell, Sequence[Named]]) -> dict[Cell, list[PolicyPoint]]:
-        """Return these points of each cell, run on all seeds, without a search for other points."""
+        """Return only the given points of each cell, run on all seeds, without a search for other points."""
         self.complete(
             "listed points, all seeds",
             [
@@ -229,7 +233,7 @@ class Table:
     def _always(self, cell: Cell, own: Sequence[Named]) -> list[Named]:
         """Return the policies that always run on all seeds.
 
-        These are all defaults, or only Halcyon and the baselines if the cell leaves out the peers' defaults.
+        These are all defaults, or only Halcyon and the baselines if the peers' defaults are omitted in this cell.
         """
         effort = self._effort(cell)
         return [point for point in own if effort.defaults or not effort.grid or point.name in OWN | page.BASELINES]
@@ -237,12 +241,12 @@ class Table:
     def _trials(self, cell: Cell) -> range:
         """Return the seeds for the grid of knobs.
 
-        If the points are borrowed from another scenario, this is one seed.
+        If the points are borrowed from another scenario, this is only one seed.
         """
         return _seeds(max(self._effort(cell).grid, 1))
 
     def _rivals(self, cell: Cell, own_policies: Sequence[Named], front: Sequence[Named]) -> list[Named]:
-        """Return the points of a front that run on all seeds: all points if Halcyon isn't among the policies."""
+        """Return the points of a front that run on all seeds; all of them if Halcyon isn't among the policies."""
         if not own_policies:
             return list(front)
         trials = len(self._trials(cell))
@@ -255,10 +259,10 @@ class Table:
         return [point for point in front if str(point) in rival_policies]
 
     def _deciding(self, cell: Cell, compared: Sequence[Named], grid: Sequence[Named]) -> list[Named]:
-        """Return the points that decide a verdict on Halcyon but have only run on the seeds of the grid.
+        """Return the points that determine a verdict on Halcyon but have run only on the seeds of the grid.
 
-        They must run on all seeds, because a verdict must not use fewer. Such points exist because the front keeps only
-        one of two points that are equal on the seeds of the grid.
+        They must run on all seeds, because a verdict must not be based on fewer. Such points exist because the front
+        keeps only one of two points that are equal on the seeds of the grid.
         """
         remaining = {str(point): point for point in grid if point not in compared}
         compared_points = [point for point in self._points(cell, (*compared, *remaining.values())) if point.outcomes]
@@ -269,7 +273,7 @@ class Table:
         return [point for policy, point in remaining.items() if policy in deciding]
 
     def _seeds(self, cell: Cell, point: Named) -> range:
-        """Return the seeds for a point that is compared or listed."""
+        """Return the seeds for a point that is compared or listed in the table."""
         compared = self._effort(cell).compared
         return _seeds(min(compared, _BASELINES_SEEDS) if point.name in page.BASELINES else compared)
 
@@ -324,12 +328,12 @@ class Table:
 
 
 def effort(cell: Cell) -> Effort:
-    """Return the number of seeds for a cell."""
+    """Return the default numbers of seeds for a cell."""
     return _EFFORT.get(cell.family, _USUAL if cell.law == "L1" else _USUAL_SECOND)
 
 
 def rows(points: Mapping[Cell, Sequence[PolicyPoint]], wrong: Mapping[str, int]) -> list[dict[str, Any]]:
-    """Return the table as data: one row per cell and point, with means over its seeds."""
+    """Return the table as values for JSON: one row per cell and point, with means over its seeds."""
     return [
         {
             "scenario": cell.scenario,

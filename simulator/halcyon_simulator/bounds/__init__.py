@@ -1,1 +1,1 @@
-"""Bounds of a case, and the score of a run by comparison with them."""
+"""Bounds of a simulation case, and the score of a run by comparison with them."""

@@ -1,4 +1,4 @@
-"""Bounds of a case for all policies: the clairvoyant schedule, the work bound and the reactive floor.
+"""Bounds of a simulation case for all policies: the clairvoyant schedule, the work bound and the reactive floor.
 
 They depend only on the arrivals, so no run is needed. Arrays have one value per whole second: `need[t]` is valid for
 [t, t + 1).
@@ -24,7 +24,7 @@ _DRIFT_POINTS = 5
 
 @dataclass(frozen=True)
 class Bounds:
-    """Bounds of a case, to which the results of policies are compared."""
+    """Bounds of a simulation case, with which the results of policies are compared."""
 
     need: Counts
     """Number of replicas needed for the arrivals of the next `slo_s` seconds."""
@@ -37,11 +37,11 @@ class Bounds:
     work_s: float
     """GPU-seconds that the scored requests need if all instances always compute full batches."""
     reactive_floor_pct: float
-    """Percentage of the scored requests that a policy without foresight can't serve in time; see `_present`."""
+    """Percentage of the scored requests that a policy without foresight can't serve in time (see `_present`)."""
 
 
 def bounds(case: Case) -> Bounds:
-    """Return the bounds of a case.
+    """Return the bounds of a simulation case.
 
     Raises:
         ValueError: no replica can meet the objective.
@@ -95,13 +95,13 @@ def _scheduled(need: Counts, case: Case) -> tuple[Counts, float]:
 def _present(need: Counts, case: Case) -> Counts:
     """Return the number of ready pods at each second under a policy without foresight and without headroom.
 
-    The policy orders a needed pod at once, and it is ready one start time later. A pod that is no longer needed is kept
-    for one more start time. So the result is the largest need between two start times and one start time ago. For the
-    time before 0, the need is the initial number of replicas.
+    The policy creates a needed pod at once, and the pod is ready one start time later. A pod that is no longer needed
+    is kept for one more start time. Therefore the result is the largest need in the period from two start times ago to
+    one start time ago. For the time before 0, the need is the initial number of replicas.
 
-    The reactive floor is the share of requests that exceeds the capacity of these pods. It sums (rate over the next
-    `slo_s` - mu x present), where positive, over the seconds of the scored span. The sum is divided by the number of
-    scored requests.
+    The reactive floor is the share of requests that exceeds the capacity of these pods. It is the sum over the seconds
+    of the scored span of (rate over the next `slo_s` - mu x present), where positive, divided by the number of scored
+    requests.
     """
     start = math.ceil(case.start_s)
     reach = np.concatenate((np.full(2 * start, first_count(case), np.int64), need))
@@ -116,7 +116,7 @@ def _present(need: Counts, case: Case) -> Counts:
 
 
 def _factor(drift: Drift | None, times: Floats) -> Floats:
-    """Return the factor of the batch duration at these times, which drift causes."""
+    """Return the factor by which the case's drift changes the batch duration at each of the given times."""
     if drift is None:
         return np.ones(len(times))
     return np.interp(times, [drift.begin_s, drift.end_s], [1.0, drift.factor])

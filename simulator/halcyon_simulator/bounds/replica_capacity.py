@@ -1,6 +1,6 @@
 """Capacity of one replica within its latency objective, called mu, in requests per second.
 
-It is determined by simulation, because no formula holds for every batch size and percentile. The clairvoyant schedule
+It is determined by simulation, because no formula holds for all batch sizes and percentiles. The clairvoyant schedule
 uses it.
 """
 
@@ -17,23 +17,23 @@ from halcyon_simulator.engine.jit import jit
 
 _REQUESTS = 100_000
 _WARM_UP = 5_000
-"""Number of requests at the start of each simulation that are not scored. They are left out because the replica is idle
-at first."""
+"""Number of requests at the start of each simulation that are not scored, because the replica is idle at first."""
 _MAX_LATE = 0.01
 _STEP = 0.8
 _STEPS = 31
-"""Number of rates to try, from the peak rate downwards. Each rate is 0.8 of the previous one, so the last one is a
-thousandth of the peak."""
+"""Number of rates to try, from the peak rate downwards. Each rate is 0.8 times the previous one, so the last rate is
+about a thousandth of the peak."""
 _PRECISION = 0.003
 _FOREVER_S = 1e300
 
 
 @lru_cache(maxsize=256)
 def capacity_rps(service: ServiceLaw, slo_s: float, requests: int = _REQUESTS) -> float:
-    """Return the highest Poisson rate at which one replica meets `slo_s` with the p99 of its time in system.
+    """Return the highest rate of Poisson arrivals at which one replica's p99 time in system is at most `slo_s`.
 
-    The result is exact to 1 %, and at most `service.peak_rps`. All rates use the same arrivals, stretched in time, so
-    that the result is reproducible. Fewer `requests` are quicker: with 10,000, results of similar laws are comparable to 2 %.
+    The result is accurate to 1 %, and at most `service.peak_rps`. All rates use the same arrivals, stretched in time,
+    so that the result is reproducible. A smaller number of `requests` is faster: with 10,000, results of similar laws
+    are comparable to 2 %.
 
     Raises:
         ValueError: no rate meets the objective.
@@ -66,8 +66,8 @@ def capacity_rps(service: ServiceLaw, slo_s: float, requests: int = _REQUESTS) -
 def latencies(service: ServiceLaw, arrivals: Floats) -> Floats:
     """Return the time that each request spends in the system, in seconds.
 
-    All requests go to one replica, which is ready from the start and rejects none. A replica whose executions neither
-    share it nor a lock needs no events. Its batches are computed one after the other, which is 100 times as fast.
+    All requests go to one replica, which is ready from the start and rejects none. Unless executions share the replica
+    or a lock, no events are needed: the batches are computed one after another, which is 100 times as fast.
     """
     if not _has_events(service):
         latency = np.empty(len(arrivals))
@@ -101,11 +101,11 @@ def _batch_by_batch(  # noqa: PLR0917  # arrays as they are
     most_late: int,
     latency: Floats,
 ) -> int:
-    """Fill the latencies of a replica whose batches take `seconds` by their number of requests.
+    """Fill in the latencies of a replica whose batches take `seconds` by their number of requests.
 
-    The instance that is idle first takes the requests that wait. With a delay, it waits for a full batch, or until the
-    first request has waited that long. The result is the number of late requests, without the first `unscored` ones.
-    The simulation ends once more than `most_late` are late.
+    The first instance to become idle takes the waiting requests. With a delay, it waits for a full batch, or until the
+    first request has waited that long. The result is the number of late requests, without the first `unscored`
+    requests. The simulation ends once more than `most_late` are late.
     """
     count, max_batch = len(arrivals), len(seconds) - 1
     idle_at = np.zeros(instances)

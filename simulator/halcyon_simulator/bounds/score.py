@@ -1,4 +1,4 @@
-"""Score of a run: the outcome that the benchmark compares. The bounds depend on the case only (`clairvoyant`)."""
+"""Score of a run: the outcome that the benchmark compares. The bounds depend only on the case (see `clairvoyant`)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from halcyon_simulator.engine.case import Case, RunOutcome
 from halcyon_simulator.engine.run import Trajectory, Write
 
 _BAND = 0.1
-"""Maximum deviation from the final number of replicas at which the replicas count as settled. It is a share of the
-final number."""
+"""Maximum deviation from the final number of replicas for which the replicas count as settled, as a share of the final
+number."""
 _STEP_S = 30.0
 _STEP_RATIO = 2.0
 _STEP_SIGMA = 5.0
 """Minimum size of a step of the load, in standard deviations of a Poisson process. The mean rates of the 30 s before
-and after must also differ by the factor `_STEP_RATIO`. Neither a ramp nor a burst therefore counts as a step."""
+and after must also differ by the factor `_STEP_RATIO`. Therefore neither a ramp nor a burst counts as a step."""
 
 
 def score(
@@ -32,7 +32,7 @@ def score(
     """Return the outcome of a run, for the requests and the time from `case.score_from_s` on.
 
     `limits` are the case's bounds, which are the same for all policies; they are computed if not given. Percentiles are
-    those of the requests with a response, NaN if there are none. Ratios are NaN if the bound is 0.
+    those of the requests with a response; NaN if there are none. Ratios are NaN if the bound is 0.
     """
     limits = bounds(case) if limits is None else limits
     begin_s = case.score_from_s
@@ -96,7 +96,7 @@ def settling_s(case: Case, trajectory: Trajectory) -> float | None:
     """Return the time from the last step of the load until the replicas stay within 10 % of their final value.
 
     The result is None if the load has no step. It is also None if the replicas settle less than one start time before
-    the end, because they might not have stayed.
+    the end, because it is uncertain whether they would have stayed.
     """
     step_s = last_step_s(case)
     if step_s is None:
@@ -115,7 +115,7 @@ def _count_at(trajectory: Trajectory, at_s: float) -> int:
 
 
 def _in_vain(case: Case, trajectory: Trajectory) -> int:
-    """Return the number of pods released in the scored span that were ready for less time than they took to start.
+    """Return the number of pods that were released in the scored span and ready for less time than their start took.
 
     Pods that never became ready are included.
     """

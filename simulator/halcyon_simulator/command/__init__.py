@@ -1,1 +1,1 @@
-"""The command `halcyon simulate`."""
+"""Implementation of the command `halcyon simulate`."""

@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def law_of(text: str, slo_ms: float | None) -> Law:
-    """Return the service law that the options `--service` and `--slo-ms` describe.
+    """Return the service law for the options `--service` and `--slo-ms`.
 
     Raises:
         ValueError: a value is invalid; the message has an example.
@@ -209,7 +209,7 @@ def _limited(case: Case, options: argparse.Namespace) -> Case:
 def _grid(policies: Sequence[Named], case: Case) -> Iterator[Named]:
     """Yield each policy with its grid of settings. Halcyon has no knobs to vary, so it runs only once.
 
-    A knob that the policy sets replaces that of the grid. Settings that are then equal run only once.
+    A knob that the user sets replaces that of the grid. Settings that are equal after this run only once.
     """
     for policy in policies:
         grid = () if policy.name in OWN else peers.sweep(policy.name, case)

@@ -1,7 +1,7 @@
 """Entry point of `halcyon simulate`: its options and their syntax.
 
-It imports neither numpy nor numba, because `--help` and usage errors don't need them. The meaning of the options is in
-`command`.
+It imports neither numpy nor numba, because `--help` and usage errors don't need them. Out of scope: the meaning of the
+options (`command`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,10 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _unwritable(path: Path) -> str:
-    """Return why a file can't be written, before minutes of simulation; empty if it can. Its folder is created."""
+    """Create a file's folder, and return the reason why the file can't be written; empty if it can.
+
+    This check avoids minutes of simulation whose result can't be saved.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path.parent):

@@ -1,1 +1,1 @@
-"""The simulation of one run: arrivals, pods, Triton's batcher, and the compiled event loop."""
+"""Simulation of one run: arrivals, pods, Triton's batcher, and the compiled event loop."""

@@ -9,18 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 Times = NDArray[np.float64]
-"""Ascending times in seconds since the start of a case."""
+"""Times in seconds since the start of a simulation case, in ascending order."""
 
 
 @dataclass(frozen=True)
 class ServiceLaw:
     """Compute time of a replica. A batch of b requests takes t0_s + a_s x b seconds on one instance.
 
-    If `times_s` is given, it has the duration of a batch instead, for models whose times are no straight line.
+    If `times_s` is given, it contains the durations of batches instead, for models whose times aren't linear.
 
     If `shared` is true, a replica executes up to `instances` requests at once, without batches. While b requests are
     executed, each advances as if it took t0_s + a_s x b seconds. If t0_s is 0, this is processor sharing. If both are
-    above 0, it is like the generation of tokens, whose steps take longer if there are more streams.
+    above 0, it is like token generation, in which a step takes longer if there are more streams.
     """
 
     t0_s: float
@@ -30,12 +30,13 @@ class ServiceLaw:
     delay_s: float = 0.0
     """Maximum time that Triton's batcher waits for a fuller batch, in seconds (`max_queue_delay_microseconds`)."""
     shared: bool = False
-    """Whether requests are executed at once and share the replica. If so, a batch has one request."""
+    """Whether a replica executes several requests at once, which share it. A batch then has one request."""
     reported_s: float | None = None
     """Time of each batch in Triton's statistics, in seconds; None if it is the true time.
 
-    A number is for models that answer after their function `execute` has returned. Triton then counts a request as
-    executed at once, so that no request waits in its statistics. With 0, the statistics have no batches either."""
+    A number is for models that respond after their function `execute` has returned. Triton then counts a request as
+    executed immediately, so that no request waits in its statistics. With 0, the statistics contain no batches either.
+    """
     lock: float | None = None
     """Number of batches that all replicas together can execute at full speed, for replicas that share a lock, a database
     or a GPU. If more are executed at once, each takes proportionally longer. None if there is no such limit."""
@@ -45,7 +46,7 @@ class ServiceLaw:
     """Durations of batches with 1, 2, ... and `max_batch` requests, in seconds; empty if `t0_s` and `a_s` apply."""
 
     def seconds(self, batch: int) -> float:
-        """Return the duration of a batch of this size, in seconds."""
+        """Return the duration of a batch with this number of requests, in seconds."""
         return self.times_s[batch - 1] if self.times_s and batch > 0 else self.t0_s + self.a_s * batch
 
     @property
@@ -71,9 +72,9 @@ class StartFaults:
     """Share of the pod starts that take `slow_factor` times as long."""
     slow_factor: float = 3.0
     crash_share: float = 0.0
-    """Share of the pod starts that crash once, at their end, and restart from the beginning."""
+    """Share of the pod starts that crash once, at the end of the start, and restart from the beginning."""
     no_capacity: tuple[tuple[float, float], ...] = ()
-    """Time spans as (from, until) in seconds, in which new pods are unschedulable and hold no GPU."""
+    """Time spans as (from, until) in seconds in which new pods are unschedulable and hold no GPU."""
 
 
 @dataclass(frozen=True)
@@ -81,20 +82,20 @@ class SignalFaults:
     """Faults in the signals that a policy receives. They are the same for all policies."""
 
     noise: float = 0.0
-    """Standard deviation of a random factor with mean 1. Gauges and the increases of counters are multiplied by this
-    factor."""
+    """Standard deviation of a random factor with mean 1, by which gauges and the increases of counters are
+    multiplied."""
     missing_share: float = 0.0
-    """Share of the samples that are missing at random."""
+    """Share of the samples that are missing at random, from 0 to 1."""
     frozen: tuple[tuple[float, float], ...] = ()
-    """Time spans as (from, until) in which every sample repeats the last one before the span, with a current
+    """Time spans as (from, until) in seconds in which every sample repeats the last one before the span, with a current
     timestamp."""
     absent: tuple[tuple[float, float], ...] = ()
-    """Time spans as (from, until) without samples."""
+    """Time spans as (from, until) in seconds in which there are no samples."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """Simulation case, which is everything that a run needs except the policy."""
+    """Simulation case: everything that a run needs except the policy."""
 
     name: str
     arrivals: Times
@@ -108,11 +109,10 @@ class Case:
     low: int = 1
     high: int = 100
     first: int | None = None
-    """Number of replicas that are ready at time 0. If it is None, it is the number that the load of the first minute
-    needs at 70 % of `peak_rps`."""
+    """Number of replicas that are ready at time 0; None for the number that the load of the first minute needs at 70 %
+    of `peak_rps`."""
     queue_limit: int | None = None
-    """Maximum number of requests that wait at the balancer. The balancer rejects further ones. None means that there is
-    no limit."""
+    """Maximum number of requests that wait at the balancer, which rejects further ones; None for no limit."""
     refuse_late: bool = False
     """Whether the balancer rejects requests on arrival if it expects them to miss `slo_s`."""
     slots: int | None = None
@@ -121,17 +121,18 @@ class Case:
     observation_lag_s: float = 0.0
     actuation_delay_s: float = 0.0
     score_from_s: float = 0.0
-    """Time in seconds before which nothing is scored. Policies use this time to learn or to fill their windows."""
+    """Time in seconds from which requests are scored. Before it, policies can learn and fill their windows."""
     drift: Drift | None = None
     start_faults: StartFaults = field(default_factory=StartFaults)
     signal_faults: SignalFaults = field(default_factory=SignalFaults)
     seed: int = 0
-    """Seed for the randomness of the run: faults and noise. The arrivals are drawn beforehand, with another seed."""
+    """Seed for the random parts of the run: faults and noise. The arrivals are generated beforehand, with another
+    seed."""
 
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """Result of one run. The names and units of the fields are those of the JSON output."""
+    """Result of one run. The fields have the same names and units as in the JSON output."""
 
     scenario: str
     policy: str
@@ -150,12 +151,12 @@ class RunOutcome:
     """GPU-seconds divided by those of the clairvoyant schedule (`bounds.clairvoyant`)."""
     direction_changes_per_h: float
     overshoot: float
-    """Maximum number of replicas divided by that of the clairvoyant schedule."""
+    """Maximum number of replicas, divided by the maximum of the clairvoyant schedule."""
     settling_s: float | None
     """Time from the last step of the load until the replicas stay within 10 % of their final value; None if they don't
     settle."""
     pods_in_vain: int
-    """Number of pods that were released before they had been ready for as long as they took to start."""
+    """Number of pods that were released after they had been ready for less time than their start took."""
     reactive_floor_pct: float
     """Percentage of requests above the capacity that a policy without foresight could have had ready. Such a policy
     reacts with a delay of one start time."""

@@ -1,4 +1,4 @@
-"""The event loop: arrivals, the balancer's queue, Triton's batcher and the readiness of pods.
+"""Event loop: arrivals, the balancer's queue, Triton's batcher and the readiness of pods.
 
 It consists of plain arrays and compiled functions. Pods occupy slots in these arrays, which `run` assigns and frees.
 `run` also decides which pods are created or removed, and when.
@@ -54,22 +54,22 @@ WAITING = 2
 """Number of requests queued in the balancer."""
 IN_PODS = 3
 IN_QUEUES = 4
-"""Number of requests in pods that wait for an instance."""
+"""Number of requests in all pods that wait for an instance."""
 REFUSED = 5
 ANSWERED = 6
 COMPUTING = 7
 """Number of instances that are computing."""
 SECOND = 8
-"""Next whole second at which a sample will be taken."""
+"""Next whole second of simulated time at which a sample will be taken."""
 LIVE = 9
-"""Number of places in use in `State.live`. READY_PODS is the same for `State.ready`."""
+"""Number of entries in use in `State.live`. READY_PODS is the same for `State.ready`."""
 READY_PODS = 10
 ROTATE = 11
-"""Place in `State.ready` after the pod that received the last request. Equally loaded pods take turns from there."""
+"""Place in `State.ready` after the pod that received the last request. Equally loaded pods take turns from there on."""
 CHANGES = 12
 """Number of times that any pod has changed its phase to READY, DRAINING or RELEASED."""
 MIN_HELD = 13
-"""Number of requests that each ready pod holds at least. The search for the least loaded pod starts with it."""
+"""Minimum number of requests that any ready pod holds, with which the search for the least loaded pod starts."""
 _TALLIES = 14
 
 # Indexes into `State.clock`; BUSY_S includes the time up to BUSY_AT.
@@ -80,15 +80,16 @@ _CLOCKS = 4
 # requests per second.
 DELAY, SLO, DRIFT_BEGIN, DRIFT_END, DRIFT_FACTOR, HORIZON, PEAK = 0, 1, 2, 3, 4, 5, 6
 MAX_BATCH, INSTANCES, SLOTS, QUEUE_LIMIT, REFUSE_LATE, PREFIX, SHARED, REPORTED = 7, 8, 9, 10, 11, 12, 13, 14
-"""Index of the time of a batch in the statistics. The time is NaN if it is the true one, and 0 if none is reported."""
+"""Indexes of values in `State.law`. REPORTED is a batch's time in the statistics: NaN for the true time, 0 for no
+batches."""
 LOCK, LOCK_REPORTED = 15, 16
 _LAWS = 17
-"""Number of these values. The durations of batches with 0, 1, ... requests follow them."""
+"""Number of fixed values in `State.law`. The durations of batches with 0, 1, ... requests follow them."""
 
 _NONE, _UNIT, _ALL = np.uint64(0), np.uint64(1), np.uint64(2**64 - 1)
 _DE_BRUIJN, _TOP = np.uint64(0x03F79D71B4CB0A89), np.uint64(58)
-"""De Bruijn constant, to find the index of a set bit. Any six consecutive bits of the constant are unique, so the top
-six bits of its product with a single bit identify that bit."""
+"""De Bruijn constant for finding the index of a set bit. Any six consecutive bits of the constant are unique, so the
+top six bits of its product with a single bit identify this bit."""
 _BIT = np.zeros(64, np.int64)
 _BIT[[((1 << bit) * int(_DE_BRUIJN) & int(_ALL)) >> int(_TOP) for bit in range(64)]] = np.arange(64)
 
@@ -102,8 +103,8 @@ class State(NamedTuple):
 
     arrivals: Floats
     latency: Latencies
-    """Time in system of each request, in seconds. It is infinite without a response until the horizon, and NaN if the
-    request was rejected."""
+    """Time in system of each request, in seconds; infinite if it had no response until the horizon, NaN if it was
+    rejected."""
     law: Floats
     clock: Floats
     tally: Ints
@@ -114,11 +115,11 @@ class State(NamedTuple):
     batches: Floats
     """Cumulative counts for finished batches, by (0 for executions or 1 for seconds of computing, batch size)."""
     pods: Ints
-    """State of the pods, by (PHASE, HELD, PENDING or FRONT; slot)."""
+    """State of the pods, by (kind of value: PHASE, HELD, PENDING or FRONT; slot)."""
     due: Floats
     """Time of the next event of each pod, by slot."""
     released: Floats
-    """Time at which each pod was gone, by slot."""
+    """Time at which each pod ceased to exist, by slot."""
     ring: Ints
     """Requests that wait for an instance, as a ring buffer by (slot, place)."""
     ring_at: Floats
@@ -131,8 +132,7 @@ class State(NamedTuple):
     ready: Ints
     """Slots of the READY pods."""
     loads: Ints
-    """Number of READY pods that hold a number of requests, by this number. An arrival therefore needn't visit each
-    pod."""
+    """Number of READY pods by the number of requests that they hold, so that an arrival needn't check each pod."""
     place: Ints
     """Place of each READY pod in `ready`, by slot."""
     marks: Marks
@@ -141,7 +141,7 @@ class State(NamedTuple):
 
 
 class Engine:
-    """Handle of the event loop, which advances a run, and adds and removes pods."""
+    """Handle for the event loop, which advances a run, and adds and removes pods."""
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -168,7 +168,7 @@ class Engine:
     def drain(self, slot: int, now: float) -> None:
         """Stop sending requests to a pod.
 
-        The pod is gone once it holds no requests. A starting or idle pod is gone at once.
+        The pod ceases to exist once it holds no requests; a starting or idle pod does so immediately.
         """
         state = self.state
         if state.pods[PHASE, slot] == READY:
@@ -192,7 +192,7 @@ class Engine:
 
 
 def engine(case: Case, *, samples: Floats, prefix: int, past: int) -> Engine:
-    """Return a run at its start, without pods.
+    """Return the event loop of a run at its start, without pods.
 
     `samples` has `prefix` columns for the history, one for second 0, and one for each further second to sample. `past`
     is the number of seconds for which the counts by batch size are kept.
@@ -286,7 +286,7 @@ def _flip(held: int, place: int, marks: Marks) -> None:
 
 @jit
 def _mark(tally: Ints, pods: Ints, ready: Ints, places: Ints, marks: Marks) -> None:
-    """Compute `places` and `marks` again after pods have moved within `ready`."""
+    """Recompute `place` and `marks` after pods have moved within `ready`."""
     marks[:] = _NONE
     for place in range(tally[READY_PODS]):
         places[ready[place]] = place
@@ -312,9 +312,9 @@ def _marked(held: int, place: int, count: int, marks: Marks) -> int:
 
 @jit
 def _least_loaded(slots: int, tally: Ints, ready: Ints, loads: Ints, marks: Marks) -> int:
-    """Return the ready pod with the fewest requests, or -1 if all hold `slots` requests.
+    """Return the ready pod with the fewest requests, or -1 if all pods hold `slots` requests.
 
-    Pods with equally many requests are chosen in rotation.
+    Pods with the same number of requests are chosen in rotation.
     """
     least = tally[MIN_HELD]
     while least < slots and loads[least] == 0:
@@ -330,7 +330,7 @@ def _least_loaded(slots: int, tally: Ints, ready: Ints, loads: Ints, marks: Mark
 
 @jit
 def _add_held(pod: int, more: int, pods: Ints, loads: Ints, places: Ints, marks: Marks) -> None:
-    """Add `more` requests to the number that a ready pod holds; a negative number removes requests."""
+    """Add `more` to the number of requests that a ready pod holds; `more` may be negative."""
     before = pods[HELD, pod]
     pods[HELD, pod] = before + more
     loads[before] -= 1
@@ -374,7 +374,7 @@ def _count_busy(now: float, change: int, clock: Floats, tally: Ints) -> None:
 
 @jit
 def _locked(tally: Ints, law: Floats) -> float:
-    """Return the factor by which a batch that starts now takes longer, because of a lock that all pods share."""
+    """Return the factor by which a batch that starts now takes longer because of a lock that all pods share."""
     return float(max((tally[COMPUTING] + 1) / law[LOCK], 1.0))
 
 
@@ -390,7 +390,7 @@ def _batch_s(now: float, size: int, law: Floats) -> float:
 
 @jit
 def _stretch(now: float, pod: int, before: int, after: int, law: Floats, work: Floats) -> None:
-    """Move the ends of a pod's executions, because `after` instead of `before` requests share the pod from now on."""
+    """Adjust the ends of a pod's executions when `after` instead of `before` requests share the pod."""
     if law[SHARED] == 0 or before == 0:
         return
     factor = _batch_s(now, after, law) / _batch_s(now, before, law)
@@ -401,7 +401,7 @@ def _stretch(now: float, pod: int, before: int, after: int, law: Floats, work: F
 
 @jit
 def _executing(pod: int, work: Floats) -> int:
-    """Return the number of a pod's instances that execute."""
+    """Return the number of a pod's instances that are executing a batch."""
     count = 0
     for instance in range(work.shape[1]):
         if work[pod, instance, 0] < np.inf:
@@ -481,7 +481,7 @@ def _answer(
     places: Ints,
     marks: Marks,
 ) -> None:
-    """Finish the batches of a pod that end now."""
+    """Finish the batches of a pod that end now, so that their requests get responses."""
     before = _executing(pod, work) if law[SHARED] != 0 else 0
     for instance in range(work.shape[1]):
         end = work[pod, instance, 0]
@@ -519,7 +519,7 @@ def _open(
     places: Ints,
     marks: Marks,
 ) -> None:
-    """Set the phase of the pods that become ready now."""
+    """Set the phase of the pods that become ready now to READY."""
     for place in range(tally[LIVE]):
         pod = live[place]
         if pods[PHASE, pod] == STARTING and due[pod] <= now:
@@ -546,8 +546,8 @@ def _refused(now: float, law: Floats, clock: Floats, tally: Ints, samples: Float
         - The duration of the full batches that a full pod computes, up to and including the one with this request.
 
     The rate is measured only while there is a queue, because otherwise it would show the load and not the capacity.
-    Without a measurement it is the maximum rate of the ready pods. Without ready pods no estimate is possible, and the
-    request is held.
+    Without a measurement, it is the maximum rate of the ready pods. Without ready pods, no estimate is possible, and
+    the request is held.
     """
     if tally[WAITING] >= law[QUEUE_LIMIT]:
         return True
@@ -604,7 +604,7 @@ def _sample(
 def _queue_or_reject(
     now: float, request: int, law: Floats, clock: Floats, tally: Ints, latency: Latencies, samples: Floats
 ) -> None:
-    """Queue a request in the balancer, or reject it. The function is called if no pod can take the request."""
+    """Queue a request in the balancer, or reject it. This is called if no pod can take the request."""
     if _refused(now, law, clock, tally, samples):
         latency[request] = np.nan
         tally[REFUSED] += 1
@@ -647,7 +647,7 @@ def _fill(
 
 @jit
 def _soonest(tally: Ints, due: Floats, live: Ints) -> int:
-    """Return the slot of the pod with the earliest next event. Without events, return slot 0, whose `due` is inf."""
+    """Return the slot of the pod with the earliest next event; 0 if there are no events, because its `due` is inf."""
     soonest, earliest = 0, np.inf
     for place in range(tally[LIVE]):
         pod = live[place]
@@ -658,7 +658,7 @@ def _soonest(tally: Ints, due: Floats, live: Ints) -> int:
 
 @jit
 def _sooner(changed: int, before: float, soonest: int, tally: Ints, due: Floats, live: Ints) -> int:
-    """Return the pod with the earliest next event, after the event of pod `changed` has moved from time `before`."""
+    """Return the pod with the earliest next event, after that of pod `changed` has moved from the time `before`."""
     # An event can also move to a later time: a batch that fills up before the delay is over ends after the delay would
     # have.
     if changed == soonest and due[changed] > before:

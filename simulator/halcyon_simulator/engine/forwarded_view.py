@@ -1,4 +1,4 @@
-"""View of a run that returns another view's values. Subclasses change some of them."""
+"""View of a run that returns the values of another view. Subclasses change some of them."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from halcyon_simulator.engine.policy_view import PolicyPod, PolicyView, SampleCo
 
 
 class ForwardedView:
-    """View with the values of the view that `update` received last."""
+    """View with the values of the view that was last passed to `update`."""
 
     def __init__(self) -> None:
-        """Create a view without values; `update` must be called first."""
+        """Create a view without values; `update` must be called before it is used."""
         self._view: PolicyView
 
     def update(self, view: PolicyView) -> PolicyView:
-        """Update the view for the present tick, and return it."""
+        """Update the view for the current tick, and return it."""
         self._view = view
         return self
 
     @property
     def now(self) -> float:
-        """Time of the tick, in seconds."""
+        """Time of the current tick, in seconds since the start of the simulation case."""
         return self._view.now
 
     @property
     def replicas(self) -> int:
-        """Number of replicas that were requested last."""
+        """Number of replicas that were last requested."""
         return self._view.replicas
 
     @property
@@ -43,7 +43,7 @@ class ForwardedView:
         return self._view.mean(signal, window_s)
 
     def rate(self, signal: SampleColumn, window_s: float) -> float | None:
-        """Return the growth of a counter per second over a window in seconds."""
+        """Return the increase per second of a counter over a window in seconds."""
         return self._view.rate(signal, window_s)
 
     def sampled_at(self) -> float | None:
@@ -51,5 +51,5 @@ class ForwardedView:
         return self._view.sampled_at()
 
     def batches(self) -> Mapping[int, tuple[int, float]]:
-        """Return the counters of batches and their seconds, by size."""
+        """Return the numbers of batches and their total seconds of computing, by batch size."""
         return self._view.batches()

@@ -12,7 +12,7 @@ Result = TypeVar("Result")
 
 
 def jit(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Return a compiled version of the function. It is compiled at the first call, and cached next to the module.
+    """Return a compiled version of the function. It is compiled on the first call, and cached next to the module.
 
     Danger: compiled code checks no array bounds, so an index out of range overwrites other memory. Division by zero
     gives inf, as in NumPy.

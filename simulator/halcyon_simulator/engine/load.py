@@ -1,7 +1,7 @@
 """Arrival times: Poisson and bursty processes for given rates, and transformations of given times.
 
-The transformations are copies, thinning and merging. All randomness comes from the generator that the caller passes.
-Out of scope: the load of a scenario (`scenarios`), and recorded loads (`traces`).
+The transformations are shifted copies, thinning and merging. All randomness comes from the generator that the caller
+passes. Out of scope: the load of a scenario (`scenarios`), and recorded loads (`traces`).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from halcyon_simulator.engine.case import Times
 
 _MORE = 8
-"""Margin for the number of gaps that are drawn, in standard deviations above the mean. If the gaps don't cover the
-load, more are drawn."""
+"""Number of additional arrival gaps that are drawn, in standard deviations above the mean. If the gaps don't cover the
+load, more gaps are drawn."""
 
 
 @dataclass(frozen=True)
 class Profile:
-    """Rate over time, as consecutive linear pieces from time 0."""
+    """Request rate over time, as consecutive linear pieces from time 0."""
 
     pieces: tuple[tuple[float, float, float], ...]
     """Pieces as (duration in s, rate at the start, rate at the end), with rates in requests per second."""
@@ -38,17 +38,17 @@ class Profile:
 
     @classmethod
     def steps(cls, *pieces: tuple[float, float]) -> Self:
-        """Return a profile of constant pieces, given as (duration in s, requests per second)."""
+        """Return a profile of constant pieces, given as pairs of (duration in s, requests per second)."""
         return cls(tuple((duration_s, rate, rate) for duration_s, rate in pieces))
 
     @property
     def duration_s(self) -> float:
-        """Total duration in seconds."""
+        """Total duration of the profile in seconds."""
         return float(sum(duration_s for duration_s, _, _ in self.pieces))
 
     @property
     def requests(self) -> float:
-        """Expected number of requests."""
+        """Expected number of requests in the whole profile."""
         return sum(duration_s * (begin + end) / 2 for duration_s, begin, end in self.pieces)
 
     def scaled(self, factor: float) -> Profile:
@@ -56,10 +56,10 @@ class Profile:
         return Profile(tuple((duration_s, begin * factor, end * factor) for duration_s, begin, end in self.pieces))
 
     def times(self, expected: NDArray[np.float64]) -> Times:
-        """Return the times at which the expected number of requests reaches each value of `expected`.
+        """Return the times at which the expected number of requests reaches each value in `expected`.
 
-        The values are ascending and below `requests`. This is the time change that turns a process of rate 1 into one
-        of this profile.
+        The values are ascending and below `requests`. This change of time turns a process with rate 1 into one with
+        this profile.
         """
         table = np.array(self.pieces, dtype=np.float64)
         durations, begins, ends = table[:, 0], table[:, 1], table[:, 2]
@@ -80,10 +80,11 @@ class Profile:
 
 
 def arrivals(profile: Profile, *, rng: np.random.Generator, cv: float = 1.0) -> Times:
-    """Return the arrival times for a profile. With `cv` 1, they are a Poisson process with exactly its rate.
+    """Return the arrival times for a profile. If `cv` is 1, they are a Poisson process with exactly its rate.
 
-    With another `cv`, they are a renewal process with Gamma gaps of that coefficient of variation, stretched by the
-    rate. It is bursty above 1, and regular below. Its mean rate always equals the profile's.
+    For other values of `cv`, they are a renewal process with Gamma gaps of this coefficient of variation, stretched by
+    the rate. It is bursty if `cv` is above 1, and regular if it is below. Its mean rate always equals that of the
+    profile.
     """
     return profile.times(renewal(profile.requests, rng=rng, cv=cv))
 

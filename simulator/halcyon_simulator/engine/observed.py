@@ -2,13 +2,13 @@
 
 Out of scope: taking the samples (`event_loop`), and the pods (`run`).
 
-History: The samples before time 0, and the one at 0, are computed from the mean load of the first 30 s. Counters rise
-and gauges have values as if each request had been computed alone. The history contains no batches. Windows are cut at
+History: The samples before time 0, and the one at 0, are computed from the mean load of the first 30 s. Counters and
+gauges have values as if each request had been computed alone. The history contains no batches. Windows begin at most
 one hour before time 0, which changes no mean and no rate.
 
 Faults: Noise changes neither `READY`, which Kubernetes counts, nor `batches`. If a sample is missing, all its signals
-are. A frozen span repeats the last sample before it. `batches` has the values from the time of the newest sample that
-isn't missing.
+are missing. A frozen span repeats the last sample before it. `batches` has the values from the time of the newest
+sample that isn't missing.
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ HISTORY = 3600
 """Duration of the history before the first sample, in seconds."""
 _STEADY_S = 30.0
 _ROUNDING = 1e-9
-"""Tolerance for multiples of a period such as 0.1. Such a multiple may be slightly below a whole second because of
-rounding."""
+"""Tolerance for multiples of a period such as 0.1, which may be slightly below a whole second because of rounding."""
 _GAUGES = [SampleColumn.WAITING, SampleColumn.INFLIGHT, SampleColumn.QUEUED]
 _DRAWN = len(SampleColumn) - 1
-"""Number of signals with noise of their own. The noise of QUEUED is that of WAITING, which includes it."""
+"""Number of signals with independent noise. QUEUED has the noise of WAITING, which includes it."""
 _COUNTERS = [
     SampleColumn.ARRIVED,
     SampleColumn.REFUSED,
@@ -42,7 +41,7 @@ _COUNTERS = [
 
 
 def history(case: Case, *, ready: int) -> Floats:
-    """Return the samples of a run by (signal, HISTORY + second), filled with the history up to time 0."""
+    """Return the array for the samples of a run, by (signal, HISTORY + second), with the history up to time 0."""
     samples = np.zeros((len(SampleColumn), HISTORY + math.floor(case.duration_s) + 1))
     span = min(_STEADY_S, case.duration_s)
     rate = float(np.searchsorted(case.arrivals, span)) / span
@@ -57,7 +56,7 @@ def history(case: Case, *, ready: int) -> Floats:
 
 
 def kept_s(case: Case) -> int:
-    """Return the number of seconds for which the counts by batch size must be kept, for the oldest possible query."""
+    """Return for how many seconds counts by batch size must be kept, so that the oldest possible query works."""
     faults = case.signal_faults
     blind_s = sum(until - begin for begin, until in (*faults.frozen, *faults.absent))
     return min(math.ceil(case.observation_lag_s + blind_s) + 64, 8192)
@@ -84,7 +83,7 @@ class ObservedRun:
         self._pods: tuple[PolicyPod, ...] = ()
 
     def at(self, now: float, *, replicas: int, pods: tuple[PolicyPod, ...]) -> None:
-        """Set the time of the view to `now`. The samples up to that time must have been taken."""
+        """Set the time of the view to `now`. The samples up to this time must have been taken."""
         self._now, self._replicas, self._pods = now, replicas, pods
         self._newest = max(HISTORY + math.floor(now - self._lag_s + _ROUNDING), 1)
         if self._faulty and self._newest > self._done:
@@ -93,12 +92,12 @@ class ObservedRun:
 
     @property
     def now(self) -> float:
-        """Time of the present tick, in seconds."""
+        """Time of the current tick, in seconds."""
         return self._now
 
     @property
     def replicas(self) -> int:
-        """Replicas that were last written."""
+        """Number of replicas that the policy last wrote."""
         return self._replicas
 
     @property
@@ -136,7 +135,7 @@ class ObservedRun:
     def sampled_at(self) -> float | None:
         """Return the timestamp of the newest sample that isn't missing.
 
-        The timestamp of a sample in a frozen span is wrong.
+        In a frozen span, the timestamp is current although the values are old.
         """
         return float(self._last_known() - HISTORY)
 
@@ -164,7 +163,7 @@ class ObservedRun:
         return second
 
     def _disturb(self, begin: int, end: int) -> None:
-        """Apply the faults to the samples of some columns. It must be called once for each column, in order."""
+        """Apply the faults to the samples in some columns. It must be called once for each column, in order."""
         if self._noise > 0:
             drawn = self._rng.standard_normal((end - begin, _DRAWN)).T
             factors = np.maximum(1 + self._noise * drawn, 0.0)
@@ -181,9 +180,9 @@ class ObservedRun:
 
 
 def _sources(case: Case, columns: int) -> tuple[NDArray[np.int64] | None, NDArray[np.bool_] | None]:
-    """Return which column each column repeats, and whether it has samples.
+    """Return, for each column of samples, the column that it repeats, and whether it has samples.
 
-    Each of the two is None if the case doesn't have this fault.
+    Each of the two results is None if the case doesn't have this fault.
     """
     faults = case.signal_faults
     seconds = np.arange(columns) - HISTORY

@@ -28,7 +28,7 @@ class SampleColumn(IntEnum):
     """Counter of compute time in seconds, summed over all instances, including instances of the same replica."""
     QUEUE_S = 6
     """Counter of the time that requests waited in Triton's queue, in seconds. It doesn't include waiting in the
-    balancer, and increases when a request starts."""
+    balancer. It increases when the execution of a request starts."""
     READY = 7
     """Gauge of ready replicas."""
     QUEUED = 8
@@ -48,7 +48,7 @@ class PolicyPod:
 
 
 class PolicyView(Protocol):
-    """The present state of a run for a policy. Times are in seconds since the start of the case.
+    """Current state of a run for a policy. Times are in seconds since the start of the simulation case.
 
     Samples are taken at whole seconds, up to `now` minus the observation lag. Before time 0, signals have values as if
     the load of the first 30 seconds had always been present.
@@ -56,7 +56,7 @@ class PolicyView(Protocol):
 
     @property
     def now(self) -> float:
-        """Time of the present tick, in seconds."""
+        """Time of the current tick, in seconds."""
 
     @property
     def replicas(self) -> int:
@@ -81,7 +81,7 @@ class PolicyView(Protocol):
     def sampled_at(self) -> float | None:
         """Return the timestamp of the newest sample that isn't missing.
 
-        The timestamp of a sample in a frozen span is wrong.
+        In a frozen span, the timestamp is current although the values are old.
         """
 
     def batches(self) -> Mapping[int, tuple[int, float]]:
@@ -98,4 +98,4 @@ class Policy(Protocol):
     """Interval between ticks in seconds. The first tick is at time 0."""
 
     def desired(self, view: PolicyView) -> int:
-        """Return the desired replicas. The run clamps them to the case's limits, and writes them if changed."""
+        """Return the desired replicas. The run limits them to the case's range, and writes them if changed."""

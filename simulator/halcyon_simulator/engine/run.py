@@ -1,14 +1,14 @@
-"""Simulation of one case under a policy, from tick to tick, including the life cycle of the pods.
+"""Simulation of one case under a scaling policy, tick by tick, including the life cycle of the pods.
 
 Out of scope: the requests (`event_loop`), the policy's view (`observed`), the score of a run (`bounds.score`).
 
 Replicas that the policy writes take effect after the actuation delay. Surplus pods are removed in this order:
 
-    1. Unschedulable and then starting pods, the newest first. They are gone at once.
+    1. Unschedulable and then starting pods, the newest first. They cease to exist immediately.
     2. Ready pods, those with the fewest requests first, the newest first among equals. They finish their requests.
 
-A pod holds its GPU, and is billed, from its creation until it is gone. If there was no capacity, it is billed from the
-time when it is scheduled.
+A pod holds its GPU, and is billed, from its creation until it ceases to exist. If there was no capacity, it is billed
+from the time at which it is scheduled.
 
 After the end of the case, the remaining requests have `slo_s` seconds to get a response, so that each request has its
 full time. There are no ticks and no billing in this time.
@@ -41,13 +41,14 @@ from halcyon_simulator.engine.observed import HISTORY, ObservedRun, history, kep
 from halcyon_simulator.engine.policy_view import Policy, PolicyPod, SampleColumn
 
 _FIRST_LOAD = 0.7
-"""Share of the peak throughput that is used to compute the number of pods at the start, if the case doesn't set it."""
+"""Share of the peak throughput for which the initial number of pods is computed, if the simulation case doesn't set
+it."""
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class Write:
-    """Change of the replicas by the policy."""
+    """Change of the replicas that the policy has written."""
 
     at_s: float
     before: int
@@ -58,14 +59,14 @@ class Write:
 class PodArrays:
     """All pods of a run, in the order of their creation.
 
-    Times are in seconds. `released_s` is infinite for pods that are left at the end.
+    Times are in seconds. `released_s` is infinite for pods that still exist at the end.
     """
 
     created_s: Floats
     held_s: Floats
-    """Time from which each pod held a GPU. It is infinite if the pod was removed before."""
+    """Time from which each pod held a GPU; infinite if the pod was removed before."""
     ready_s: Floats
-    """Time at which each pod became ready. It is infinite if the pod was removed before."""
+    """Time at which each pod became ready; infinite if the pod was removed before."""
     released_s: Floats
 
     def gpu_seconds(self, begin_s: float, end_s: float) -> float:
@@ -74,7 +75,7 @@ class PodArrays:
         return float(np.maximum(held, 0.0).sum())
 
     def existing(self, seconds: Floats) -> NDArray[np.int64]:
-        """Return the number of existing pods at each of these times, including draining ones."""
+        """Return the number of existing pods at each of the given times, including draining pods."""
         created, released = np.sort(self.created_s), np.sort(self.released_s)
         return np.searchsorted(created, seconds, side="right") - np.searchsorted(released, seconds, side="right")
 
@@ -84,12 +85,12 @@ class Trajectory:
     """Record of a run. Unless noted otherwise, arrays have one value per whole second, starting at 0."""
 
     arrivals: Times
-    """Arrival times of the requests. Requests after the end of the case are left out."""
+    """Arrival times of the requests. Requests after the end of the simulation case are not included."""
     latency_s: NDArray[np.float32]
-    """Time in system of each request. It is NaN if the request was rejected, and infinite if it had no response until
-    `slo_s` after the end."""
+    """Time in system of each request, in seconds; NaN if it was rejected, and infinite if it had no response until
+    `slo_s` seconds after the end."""
     arrived: Floats
-    """Cumulative counter of arrivals. `refused` and `answered` are such counters as well."""
+    """Cumulative number of arrivals. `refused` and `answered` are also cumulative."""
     refused: Floats
     answered: Floats
     waiting: Floats
@@ -130,12 +131,12 @@ def first_count(case: Case) -> int:
 
 
 def simulate(case: Case, policy: Policy) -> Trajectory:
-    """Run a case under a policy. The same case and policy give the same trajectory.
+    """Run a simulation case under a scaling policy. The same case and policy give the same trajectory.
 
-    If a policy has the attribute `next_look_s` and it isn't None, ticks before this time are skipped.
+    If a policy has the attribute `next_look_s` and its value isn't None, ticks before this time are skipped.
 
     Raises:
-        ValueError: the case or the policy's period can't be run.
+        ValueError: the case or the policy's period is invalid.
     """
     _check(case, policy.period_s)
     run = _Run(case)
@@ -188,7 +189,7 @@ class _Run:
             self._add(0.0, held_s=0.0, ready_s=0.0)
 
     def advance(self, until: float) -> None:
-        """Run up to `until`, and apply the replicas that take effect before."""
+        """Run up to `until`, and apply the replicas that take effect before that time."""
         while self._effects and self._effects[0][0] <= until:
             at_s, count = self._effects.popleft()
             self._engine.advance(at_s)
@@ -218,7 +219,7 @@ class _Run:
             self._apply(now, count)
 
     def end(self) -> Trajectory:
-        """Run to the end of the case and `slo_s` beyond it, and return the trajectory."""
+        """Run to `slo_s` seconds after the end of the case, and return the trajectory."""
         case = self._case
         self.advance(case.duration_s)
         self._harvest()
@@ -268,7 +269,7 @@ class _Run:
         self._visible_pods = None
 
     def _keep(self, pod: _Pod, now: float) -> tuple[int, int, int]:
-        """Return a sort key that puts the pods to keep first."""
+        """Return a sort key with which the pods to keep come first."""
         if self._engine.state.pods[PHASE, pod.slot] == READY:
             return 0, -int(self._engine.state.pods[HELD, pod.slot]), pod.name
         return (1 if pod.held_s <= now else 2), 0, pod.name
@@ -305,9 +306,9 @@ class _Run:
         self._engine.drain(pod.slot, now)
 
     def _harvest(self) -> None:
-        """Free the slots of pods that are gone.
+        """Free the slots of pods that no longer exist.
 
-        The method does nothing if no pod has changed its phase since the last call.
+        Do nothing if no pod has changed its phase since the last call.
         """
         if self._engine.state.tally[CHANGES] == self._changes:
             return

@@ -1,6 +1,7 @@
 """Recorded loads: arrival times from a user's CSV file, and from the excerpts bundled in `data/`.
 
-data/README.md has the sources, licences and changes of the excerpts. Out of scope: loads generated from rates (`load`).
+data/README.md lists the sources, licences and changes of the excerpts. Out of scope: loads generated from rates
+(`load`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from halcyon_simulator.engine.load import merged
 
 COLUMN = "t_s"
 MAX_DAYS = 90
-"""Maximum length of a trace. Longer ones are usually in milliseconds, and would be simulated for hours."""
+"""Maximum length of a trace, in days. Longer traces are usually in milliseconds, and would be simulated for hours."""
 WINDOW_S = 600.0
 """Duration of one window in a production trace by clients, in seconds."""
 CLIENT_DAYS = 14
@@ -32,11 +33,11 @@ _EXAMPLE = "for example:\nt_s\n0.0\n0.25\n1.8"
 _FILL = 0.05
 """Maximum share by which the mean rate of the chosen clients may fall below the requested rate."""
 _BUSIEST = 2.4
-"""Maximum ratio of a client's busiest window to the requested mean rate. It is the ratio for the whole trace: 465 to
-195.8 requests/s."""
+"""Maximum ratio of the rate in a client's busiest window to the requested mean rate. It is the ratio in the whole
+trace: 465 to 195.8 requests/s."""
 _DRAWN = 1.05
-"""Number of gaps that are drawn first, relative to the expected number. A row that needs more gaps gets them in a
-further round."""
+"""Number of arrival gaps that are drawn first, relative to the expected number. If a row of a trace needs more gaps,
+they are drawn in a further round."""
 
 
 class TraceError(ValueError):
@@ -44,13 +45,13 @@ class TraceError(ValueError):
 
 
 def read(path: Path) -> Times:
-    """Return the arrival times of a CSV file (also .gz) with a column `t_s`: seconds from any start, in any order.
+    """Return the arrival times in a CSV file (also .gz) with a column `t_s`: seconds from any start, in any order.
 
     Returns:
-        Ascending times; the first is at 0.
+        Ascending times, beginning at 0.
 
     Raises:
-        TraceError: the message has the file, the line, the value and an example.
+        TraceError: the file is invalid; the message gives the file, the line, the value and an example.
     """
     try:
         raw = path.read_bytes()
@@ -117,7 +118,10 @@ def worldcup_minutes() -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class Clients:
-    """Production trace by clients. There is one row per client and window of 600 s with requests, ordered by both."""
+    """Production trace by clients.
+
+    It has one row per client and window of 600 s with requests, ordered by client and window.
+    """
 
     client: NDArray[np.int64]
     window: NDArray[np.int64]
@@ -127,7 +131,7 @@ class Clients:
     shape: NDArray[np.float64]
 
     def rows(self, selected: NDArray[np.bool_]) -> Clients:
-        """Return the trace with the selected rows only."""
+        """Return the trace with only the selected rows."""
         return Clients(
             self.client[selected],
             self.window[selected],
@@ -156,11 +160,11 @@ def clients() -> Clients:
 
 
 def chosen(trace: Clients, *, mean_rps: float, rng: np.random.Generator) -> Clients:
-    """Return the trace reduced to random clients, whose total mean rate is within 5 % of `mean_rps`.
+    """Return the trace reduced to random clients whose total mean rate is within 5 % of `mean_rps`.
 
-    Clients are drawn one by one. A client is skipped if the total would exceed `mean_rps`. It is also skipped if its
-    busiest window is above `_BUSIEST` times `mean_rps`, because a single client of this kind would dominate the load.
-    In the whole trace no client exceeds this ratio to the trace's own mean.
+    Clients are drawn one by one. A client is skipped if the total would exceed `mean_rps`. It is also skipped if the
+    rate in its busiest window is above `_BUSIEST` times `mean_rps`, because a single client of this kind would dominate
+    the load. In the whole trace, no client exceeds this ratio to the trace's own mean.
 
     Raises:
         ValueError: the trace's rate is too low.
@@ -188,7 +192,7 @@ def replayed(trace: Clients, *, rng: np.random.Generator) -> Times:
     """Return random arrival times for a trace by clients.
 
     Each row's window is a stationary renewal process with the distribution and shape of the row. Its gaps are scaled to
-    a mean of 1 / rate, because the fitted scale alone doesn't keep the rate (see the trace's notes).
+    a mean of 1 / rate, because the fitted scale alone doesn't give this rate (see data/README.md).
     """
     scale = _scales(trace)
     parts: list[Times] = []
@@ -216,7 +220,7 @@ def replayed(trace: Clients, *, rng: np.random.Generator) -> Times:
 
 
 def _scales(trace: Clients) -> NDArray[np.float64]:
-    """Return, for each row, the scale of its distribution that gives gaps with mean 1 / rate."""
+    """Return, for each row, the scale of its distribution for which the gaps have a mean of 1 / rate."""
     weibull = np.array([math.gamma(1 + 1 / k) if w else 1.0 for k, w in zip(trace.shape, trace.weibull, strict=True)])
     return np.asarray(np.where(trace.weibull, 1 / weibull, 1 / trace.shape) / trace.rate_rps, dtype=np.float64)
 
@@ -224,7 +228,7 @@ def _scales(trace: Clients) -> NDArray[np.float64]:
 def _gaps(
     trace: Clients, row: NDArray[np.int64], scale: NDArray[np.float64], rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Draw one gap for each row number in `row`."""
+    """Draw one random gap for each row number in `row`, from the distribution of the row."""
     gaps = np.empty(len(row))
     weibull = trace.weibull[row]
     of_weibull, of_gamma = row[weibull], row[~weibull]
@@ -247,6 +251,6 @@ def _first_gaps(trace: Clients, scale: NDArray[np.float64], rng: np.random.Gener
 
 
 def _lines(name: str) -> list[str]:
-    """Return the lines of a bundled file."""
+    """Return the text lines of a bundled file."""
     raw = (files("halcyon_simulator") / "data" / name).read_bytes()
     return (gzip.decompress(raw) if name.endswith(".gz") else raw).decode().splitlines()

@@ -1,1 +1,1 @@
-"""Scaling policies that are compared, by name."""
+"""Scaling policies to compare, by name."""

@@ -1,7 +1,7 @@
 """Halcyon's planner with one of its learning parts switched off, for example `halcyon:without=headroom`.
 
-The planner keeps what it has learnt in `PlannerMemory`, which has one object per part, with the part's learning step.
-To switch a part off, its object in the initial memory is replaced by a neutral one that learns nothing. The planner
+The planner keeps its learnt values in `PlannerMemory`, which has one object per part, with the part's learning step. To
+switch a part off, its object in the initial memory is replaced by a neutral object that learns nothing. The planner
 itself has no switch. Out of scope: the effect of each part (`benchmark.ablation`).
 """
 
@@ -31,7 +31,7 @@ from halcyon_simulator.policies.halcyon import HalcyonPolicy
 
 
 class _NeverStuck(StuckCounter):
-    """Check for stuck counters that never reports a counter as stuck."""
+    """Check for stuck counters that never reports one."""
 
     __slots__ = ()
 
@@ -56,7 +56,7 @@ class _Undamped(TrendDamping):
 
 
 class _NoHeadroom(Headroom):
-    """Headroom that never changes."""
+    """Headroom (the learnt reserve) that never changes."""
 
     __slots__ = ()
 
@@ -66,7 +66,7 @@ class _NoHeadroom(Headroom):
 
 
 class _Poisson(Dispersion):
-    """Dispersion that is always that of Poisson arrivals."""
+    """Dispersion of arrivals that is always that of a Poisson process, and is never learnt."""
 
     __slots__ = ()
 
@@ -90,7 +90,7 @@ class _Poisson(Dispersion):
 
 
 class _Unbounded(RejectionBound):
-    """Bound of the queue that always treats the queue as unlimited, although balancers reject requests."""
+    """Queue bound that always treats the queue as unlimited, although balancers reject requests."""
 
     __slots__ = ()
 
@@ -110,7 +110,7 @@ class _FixedTimeout(IdleTimeout):
 
 
 class _FixedHold(ScaleDownHold):
-    """Scale-down hold of constant length, which is one start time but at least a minute."""
+    """Scale-down hold of constant length: one start time, but at least a minute."""
 
     __slots__ = ()
 
@@ -145,7 +145,7 @@ class _NoHold(_FixedHold):
 
 
 class _NoSpikes(SpikeMemory):
-    """Spike memory that never recognises a spike."""
+    """Memory for spikes of the load that never recognises a spike."""
 
     __slots__ = ()
 
@@ -155,7 +155,7 @@ class _NoSpikes(SpikeMemory):
 
 
 class _NoSeason(History):
-    """History that always stays empty."""
+    """History for seasonal load that always stays empty."""
 
     __slots__ = ()
 
@@ -176,13 +176,13 @@ NEUTRAL: Mapping[str, Callable[[PlannerMemory], PlannerMemory]] = {
     "spikes": lambda memory: replace(memory, spikes=_NoSpikes()),
     "season": lambda memory: replace(memory, history=_NoSeason()),
 }
-"""Functions that replace an object in the initial memory by a neutral one, by name of the learning part. The parts
-`hold` and `patience` are in the same module. Without `hold`, replicas are released at once. Without `patience`, the
+"""Functions that replace an object in the initial memory by a neutral object, by name of the learning part. The parts
+`hold` and `patience` belong to the same module. Without `hold`, replicas are released at once. Without `patience`, the
 length of the hold is constant."""
 
 
 class AblatedPolicy(HalcyonPolicy):
-    """Policy that is the planner without one learning part. Its knobs are those of `HalcyonPolicy`."""
+    """Policy that uses the planner without one learning part. Its knobs are those of `HalcyonPolicy`."""
 
     def __init__(self, case: Case, part: str, **knobs: float) -> None:
         if part not in NEUTRAL:

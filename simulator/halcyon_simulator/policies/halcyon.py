@@ -12,13 +12,13 @@ from halcyon_simulator.engine.case import Case
 from halcyon_simulator.engine.policy_view import PolicyPod, PolicyView, SampleColumn
 
 _WARMED = (1, 0)
-"""Batch sizes that the warm-up of a pod runs before the pod receives requests. The value 0 stands for the maximum."""
+"""Batch sizes with which a pod is warmed up before it receives requests. The value 0 stands for the maximum."""
 _MIN_COUNTS = {"low": 0, "high": 1, "max_batch": 1, "instances": 1, "queue_limit": 0}
-"""Smallest value of each knob that is a count."""
+"""Minimum value of each knob that is a count."""
 
 
 class HalcyonPolicy:
-    """Policy that is the planner with its memory.
+    """Policy that uses the planner with its memory.
 
     Its knobs are the numeric fields of `Objectives`, for example drain_s=20.
     """
@@ -58,8 +58,8 @@ class HalcyonPolicy:
             batch_prior=prior or None,
         )
         self._has_gpu = is_true
-        """Whether GPU utilisation is available as a signal. If an engine executes requests concurrently, the busy time
-        of instances isn't that of a GPU."""
+        """Whether GPU utilisation is available as a signal. If an engine executes requests concurrently, it can't be
+        derived from the busy time of instances."""
         counts = {name: int(knobs[name]) for name in _MIN_COUNTS if name in knobs}
         self.objectives = replace(objectives, **knobs | counts)  # type: ignore[arg-type]  # all of them are numbers
         self.memory = PlannerMemory()

@@ -16,20 +16,20 @@ from halcyon_simulator.policies import peers
 HALCYON = "halcyon"
 """Name of Halcyon's planner with the same balancer as the peers, which never rejects a request."""
 BALANCED = "halcyon+balancer"
-"""Name of Halcyon's planner with Halcyon's balancer, which rejects requests on arrival that can't be served in time.
+"""Name of Halcyon's planner with Halcyon's balancer, which rejects requests on arrival if they can't be served in time.
 This requires a deadline (a gRPC deadline, or queueTimeout). In the simulation, it is the latency objective."""
 OWN = frozenset({HALCYON, BALANCED})
 WITHOUT = "without"
-"""Knob of Halcyon's policies that is the name of a part of the planner to switch off (`ablation`)."""
+"""Name of the knob of Halcyon's policies that names a part of the planner to switch off (`ablation`)."""
 
 
 class PolicyTextError(ValueError):
-    """The text for a policy is invalid. The message has the valid formats."""
+    """The text for a policy is invalid. The message lists the valid formats."""
 
 
 @dataclass(frozen=True)
 class Named:
-    """Policy by name, with its knobs, before it is built for a case."""
+    """Policy with its name and its knobs, before it is built for a simulation case."""
 
     name: str
     params: tuple[tuple[str, str], ...] = ()
@@ -46,11 +46,11 @@ class Named:
 
     @property
     def without(self) -> str | None:
-        """Name of the planner's part that is switched off. It is None for the whole planner, and for other policies."""
+        """Name of the planner's part that is switched off; None for the whole planner, and for other policies."""
         return dict(self.params).get(WITHOUT) if self.name in OWN else None
 
     def facing(self, case: Case) -> Case:
-        """Return the case with the changes that belong to this policy, for example its balancer."""
+        """Return the simulation case with the changes that this policy needs, for example another balancer."""
         return replace(case, refuse_late=True) if self.name == BALANCED else case
 
     def build(self, case: Case) -> Policy:

@@ -76,7 +76,7 @@ SAMPLES: Values = {
 """Values that a schema alone does not give."""
 _FORMS = (
     "t{0}x", "t{0}x-x", "http://t{0}x.example.com:3128", "https://t{0}x.example.com/t", "s3://t{0}x", "t{0}x/t", "t{0}x.example.com",
-    "sha256:{0:064x}", "2{0:02}m", "1{0:02}s", "30.{0:02}", "26.07", "Halcyont{0}x", "45s", "7",
+    "sha256:{0:064x}", "2{0:02}m", "1{0:02}s", "30.{0:02}", "26.07", "Halcyont{0}x", "45s", "7", "10.{0}.0.0/16",
 )  # fmt: skip
 _NUMBERS = itertools.count(10)
 

@@ -126,6 +126,32 @@ SCHEMA: list[tuple[Values, str, str]] = [
         for network in ("10.0.0.0/99", "10.0.0.256/32", "::/129")
     ),
     *(
+        ({"prometheus": {"url": url}}, "/prometheus/url", "")
+        for url in ("http://p:99999", "http://p:web", "http://[fd00::1", "http://p:0")
+    ),
+    *(
+        ({"tracing": {"endpoint": url}}, "/tracing/endpoint", "")
+        for url in ("http://c:65536/v1/traces", "http://c:4318//", "http://c:4318/?x=1", "http://[::1/v1")
+    ),
+    *(({"downloads": {"proxy": url}}, "/downloads/proxy", "") for url in ("http://p:0", "http://p:70000")),
+    (
+        {"balancers": {"nodeSelector": {"a b": "c"}}},
+        "/balancers/nodeSelector",
+        "additional properties 'a b' not allowed",
+    ),
+    ({"balancers": {"nodeSelector": {"pool": "a b"}}}, "/balancers/nodeSelector/pool", ""),
+    ({"balancers": {"tolerations": [{"key": "a b", "operator": "Exists"}]}}, "/balancers/tolerations/0/key", ""),
+    ({"balancers": {"tolerations": [{"key": "pool", "value": "a b"}]}}, "/balancers/tolerations/0/value", ""),
+    # The API server would reject the NetworkPolicies of each model.
+    *(
+        (
+            {"networkPolicies": {"models": {"sources": [{"ipBlock": {"cidr": network}}]}}},
+            "/networkPolicies/models/sources/0/ipBlock/cidr",
+            "",
+        )
+        for network in ("10.0.0.7", "10.0.0.0/33", "example.com")
+    ),
+    *(
         ({"dashboard": {"links": {"grafana": url}}}, "/dashboard/links/grafana", "")
         for url in ("https://grafana.example.com/d'x", "https://:80")
     ),
@@ -168,6 +194,20 @@ CHECKED: list[tuple[Values, str]] = [
     (
         {"dashboard": {"listen": "pod", "proxy": {"addresses": ["10.0.12.0/24", "10.0.12.5/24"]}}},
         "which is an address in a network; set the network, for example 10.0.12.0/24, or one address, for example 10.0.12.5/32",
+    ),
+    *(
+        (
+            {"dashboard": {"listen": "pod", "proxy": {"addresses": [network]}}},
+            f"{network}, which is an address in a network; set the network, for example fd00:12::/64, or one address",
+        )
+        for network in (
+            "fd00::5/64",
+            "fd00::fd00/64",
+            "fd00:12:0:8000::/48",
+            "1:2:3:4:5:6:7:9/127",
+            "fd00:1/64",
+            "::1/0",
+        )
     ),
     (
         {"balancers": {"tolerations": [{"key": "gpu", "operator": "Exists", "value": "yes"}]}},
@@ -246,11 +286,17 @@ def test_only_maps_of_the_users_own_names_are_open() -> None:
 def test_values_at_the_bounds_of_the_schema_are_read_by_the_operator() -> None:
     models: Values = {name: [{"ipBlock": {"cidr": "10.0.0.0/8"}}] * 64 for name in ("scrapers", "sources", "operator")}
     models |= {"create": True, "clients": [{"podSelector": {}}] * 62, "egress": [{"ports": [{"port": 53}]}] * 64}
-    addresses = ["0.0.0.0/0", "10.0.12.5/32", "10.0.12.4/30", "::/0", "fd00::/64", "::1/128"]
+    addresses = ["0.0.0.0/0", "10.0.12.5/32", "10.0.12.4/30", "::/0", "fd00::/64", "::1/128", "fd00:0:0:8000::/49"]
+    addresses += ["1:2:3:4:5:6:7:8/128", "8000::/1", "::ffff:a00:0/104"]
     values: Values = {
         "networkPolicies": {"models": models},
+        "prometheus": {"url": "http://[fd00::1]:65535/prometheus"},
+        "tracing": {"endpoint": "http://user:word@collector.tracing:1/v1/traces?tenant=a"},
         "dashboard": {"listen": "pod", "proxy": {"addresses": addresses}, "links": {"grafana": "http://[::1]:3000/g"}},
-        "balancers": {"tolerations": [{"key": "gpu", "operator": "Exists"}, {"key": "pool", "value": "edge"}]},
+        "balancers": {
+            "nodeSelector": {"topology.kubernetes.io/zone": "eu-1a", "edge": ""},
+            "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}, {"key": "pool", "value": "edge"}],
+        },
     }
     for limit in ("0.05", "50m", "0.125", "2", "1500m", "9999999m"):
         read = arguments(pod(render(values | {"cpuLimit": limit})))

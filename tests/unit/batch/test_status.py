@@ -181,6 +181,13 @@ def test_a_model_at_zero_with_scaling_can_be_used() -> None:
     assert served == ServedModel(name="digits", model="D", max_rows=8)
 
 
+def test_a_batch_sends_the_name_that_balancers_route() -> None:
+    model = {"spec": {"model": {"name": "new"}}, "status": {"model": {"name": "old"}}}
+    served = served_model(model, "digits", "team")
+    assert isinstance(served, ServedModel)
+    assert served.model == "old"
+
+
 def pod(name: str, state: dict[str, Any], phase: str = "Pending", **others: Any) -> dict[str, Any]:
     meta = {"name": name, "creationTimestamp": f"2026-01-01T00:00:0{name[-1]}Z", "deletionTimestamp": None, **others}
     return {

@@ -1,1 +1,1 @@
-"""A change of a served model's spec as a canary, which `halcyon tune --apply` makes, follows, and keeps or takes back."""
+"""Canaries of `halcyon tune --apply`: the change of a model's spec, its rollout as a canary, and its reversal."""

@@ -1,7 +1,7 @@
-"""The change of a model's spec that starts a canary, and the change that takes it back. Pure.
+"""The change of a model's spec that starts a canary, and the change that reverts it. Pure.
 
-A merge patch is taken back field by field: only fields that the change has set, and only while they still have its
-values. So a change that somebody else makes during the canary is never overwritten.
+A merge patch is reverted field by field: only fields that the change has set, and only while they still have its
+values. Therefore a change by another user during the canary is never overwritten.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ Json = Mapping[str, Any]
 
 _ROLLOUT = "rollout"
 _PARTS = ("batching", "runtime", "model", _ROLLOUT)
-"""Parts of a spec that a change may have. The autoscaler writes others, such as `replicas`, during a canary."""
+"""Parts of a spec that a change may contain. The autoscaler writes others, such as `replicas`, during a canary."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WrittenChange:
-    """A change that was written into a model's spec, with the specs before and after it."""
+    """A change that was written to a model's spec, with the specs before and after it."""
 
     before: Json
     after: Json
     generation: int
-    """Generation of the ModelDeployment with the change."""
+    """Generation of the ModelDeployment that contains the change."""
     previous: str
     """Name of the ControllerRevision that served before the change."""
 
     def undo(self) -> dict[str, Any]:
-        """Return the merge patch of the spec that takes the change back."""
+        """Return the merge patch of the spec that reverts the change."""
         patch = {}
         for part in _PARTS:
             if self.after.get(part) != self.before.get(part):
@@ -45,16 +45,16 @@ class WrittenChange:
         return patch
 
     def rollout_undo(self) -> dict[str, Any]:
-        """Return the merge patch of the spec that restores `spec.rollout` alone; empty if it didn't change."""
+        """Return the merge patch that restores only `spec.rollout`; empty if it didn't change."""
         undo = self.undo()
         return {_ROLLOUT: undo[_ROLLOUT]} if _ROLLOUT in undo else {}
 
     def is_in_force(self, spec: Json) -> bool:
-        """Return whether all fields of the change still have its values in a spec."""
+        """Return whether a spec still has the change's value in every field that the change has set."""
         return _has_values(self.undo(), self.after, spec)
 
     def is_rollout_in_force(self, spec: Json) -> bool:
-        """Return whether the changed fields of `spec.rollout` still have the values of the change in a spec."""
+        """Return whether a spec still has the change's values in the changed fields of `spec.rollout`."""
         return _has_values(self.rollout_undo(), self.after, spec)
 
 
@@ -70,9 +70,9 @@ def _has_values(changed: Json, after: Json, spec: Json) -> bool:
 
 
 def canary_patch(spec: Json, change: Json) -> dict[str, Any]:
-    """Return the merge patch of a spec that makes the change `change` as a canary.
+    """Return the merge patch of a spec that starts a canary with `change`.
 
-    A model with the strategy Canary keeps its own steps. Another one gets this strategy, with the steps of
+    A model with the strategy Canary keeps its steps. Any other model gets this strategy, with the steps of
     `rollout.canary` if it has them.
     """
     strategy = fields.mapping(spec.get(_ROLLOUT)).get("strategy")
@@ -80,7 +80,7 @@ def canary_patch(spec: Json, change: Json) -> dict[str, Any]:
 
 
 def canary_annotations(*, abort: str | None = None) -> dict[str, str | None]:
-    """Return the annotations about canaries: an abort of this revision alone, or none.
+    """Return the canary annotations to set: an abort of this revision only, or the removal of all of them.
 
     Annotations that are left from an earlier canary would end another canary of the same revision.
     """
@@ -115,7 +115,7 @@ def _canary(spec: Json) -> Canary:
 
 
 def refusal(model: Json) -> str:
-    """Return the reason why a canary can't be started now, with a remedy; empty if it can be."""
+    """Return the reason why a canary can't be started now, with a remedy; empty if it can be started."""
     name = str(fields.mapping(model.get("metadata")).get("name"))
     return _spec_refusal(name, model) or _state_refusal(name, model)
 
@@ -179,7 +179,7 @@ def _state_refusal(name: str, model: Json) -> str:
 
 
 def notes(model: Json) -> tuple[str, ...]:
-    """Return sentences about what the canary of a model doesn't compare, or what it waits for."""
+    """Return sentences about figures that a model's canary can't compare, and about conditions for its progress."""
     spec, sentences = fields.mapping(model.get("spec")), list[str]()
     if fields.mapping(spec.get("traffic")).get("mode") == "Gateway":
         sentences.append("spec.traffic.mode is Gateway: the analysis compares failures and queue time, and no latency")

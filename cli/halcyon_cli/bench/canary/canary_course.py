@@ -1,4 +1,4 @@
-"""The course of a canary, read from the model: in progress, promoted, worse, or replaced by another change. Pure."""
+"""Course of a canary, read from the model: in progress, promoted, worse, or replaced by another change. Pure."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from halcyon_cli.kube import fields
 Json = Mapping[str, Any]
 
 CoursePhase = Literal["Waiting", "Canary", "Promoted", "Served", "Worse", "NotCompared", "Replaced"]
-"""Phase of the course.
+"""Phase in the course of a canary.
 
 Waiting: the operator hasn't started the canary. Canary: the canary is in progress. Promoted: it gets all requests, and
-pods are still replaced. Served: its pods serve alone. Worse: it was rejected, has failed, or was rolled back.
+pods are still replaced. Served: only its pods serve. Worse: it was rejected, has failed, or was rolled back.
 NotCompared: it can't be compared with the previous revision. Replaced: another writer changed the spec.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class CanaryCourse:
-    """Course of a canary."""
+    """Course of a canary, as far as the model shows it."""
 
     phase: CoursePhase
     text: str
-    """The state, or the reason for an end, in one sentence."""
+    """State of the canary, or the reason why it ended, in one sentence."""
     revision: str = ""
-    """Name of the canary's ControllerRevision; empty if the operator hasn't made it yet."""
+    """Name of the canary's ControllerRevision; empty if the operator hasn't created it yet."""
     lacks_capacity: bool = False
-    """Whether the scheduler finds no node for a pod."""
+    """Whether the scheduler finds no node for a pod of the canary."""
 
 
 # change in force   observed   Accepted   phase                    replicas   canary   revision of the canary   course
@@ -107,7 +107,7 @@ def is_promoted_by_hand(model: Json, revision: str) -> bool:
 
 
 def is_restored(model: Json, previous: str) -> bool:
-    """Return whether the previous revision serves alone again, as the spec requests."""
+    """Return whether only the previous revision serves again, as the spec requests."""
     meta, status = fields.mapping(model.get("metadata")), fields.mapping(model.get("status"))
     rollout, revisions = fields.mapping(status.get("rollout")), fields.mapping(status.get("revision"))
     observed = (fields.count(status.get("observedGeneration")) or 0) >= (fields.count(meta.get("generation")) or 1)

@@ -1,4 +1,4 @@
-"""Capacity for the first pod of a canary, which runs beside the only pod of a model."""
+"""Check for free capacity for the first pod of a canary, which runs in addition to the only pod of a model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CANARY = Purpose("a canary", "or apply the patch without --apply")
 
 
 def lacking_capacity(cluster: ObjectWriter, model: Json) -> str:
-    """Return why the cluster has no capacity for a canary; empty if it has, or if the user can't read it.
+    """Return the reason why the cluster has no capacity for a canary; empty if it has, or if the user can't read it.
 
     With several replicas, a pod of the canary takes the place of another one, so no further capacity is needed.
     """
@@ -37,7 +37,7 @@ def lacking_capacity(cluster: ObjectWriter, model: Json) -> str:
 
 
 def _server(cluster: ObjectWriter, name: str) -> PlannedPods | None:
-    """Return one pod of the Deployment that serves; None if it can't be read."""
+    """Return a pod of the Deployment that serves, as its template describes it; None if it can't be read."""
     selector = ",".join(f"{key}={value}" for key, value in names.selector(name, names.SERVER).items())
     try:
         deployments = cluster.items(kinds.DEPLOYMENT, selector=selector) or []

@@ -1,8 +1,9 @@
-"""A canary of a served model: the change is written, followed, and kept or taken back.
+"""A canary of a served model: the change is written, watched, and kept or reverted.
 
-Only a canary that the operator's analysis has found as good stays. Everything else takes the change back: a worse
-canary, one that can't be compared or isn't decided in time, Ctrl-C, and an error. Out of scope: what may start a canary
-and the patches (`canary_change`), and how its state is read (`canary_course`).
+The change stays only if the operator's analysis finds that the canary is as good as the previous revision. In all other
+cases it is reverted: if the canary is worse, can't be compared, or isn't decided in time, after Ctrl-C, and after an
+error. Out of scope: the conditions for a canary and the patches (`canary_change`), and reading the canary's state
+(`canary_course`).
 """
 
 from __future__ import annotations
@@ -30,17 +31,16 @@ Json = Mapping[str, Any]
 
 _POLL_S = 1.0
 _ATTEMPTS = 8
-"""Maximum number of writes of one change, each of which may conflict with another writer or fail."""
+"""Maximum number of attempts to write a change, each of which may conflict with another writer or fail."""
 _RESTORED_S = 120.0
-"""Maximum time for the operator to restore the previous revision after the change was taken back, in seconds."""
+"""Maximum time for the operator to restore the previous revision after the change was reverted, in seconds."""
 _INTERRUPTED = "it was interrupted"
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
-"""Signals that take a canary back: Ctrl-C, the end of the process, and a terminal that is closed."""
+"""Signals after which a canary is reverted: Ctrl-C, a request to terminate the process, and a closed terminal."""
 
 CanaryEnd = Literal["promoted", "undone", "left"]
-"""End of a canary. promoted: the change stays. undone: it was taken back. left: another writer changed the spec, so
-nothing was taken back.
-"""
+"""End of a canary. promoted: the change stays. undone: the change was reverted. left: another writer changed the spec,
+so nothing was reverted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,22 +50,22 @@ class CanaryOutcome:
     end: CanaryEnd
     why: str
     revision: str = ""
-    """Name of the canary's ControllerRevision; empty if the operator made none."""
+    """Name of the canary's ControllerRevision; empty if the operator created none."""
 
     def document(self) -> dict[str, Any]:
-        """Return the JSON form."""
+        """Return the JSON form of the result."""
         return {"end": self.end, "why": self.why, "revision": self.revision or None}
 
 
 class UndoError(Failure):
-    """A change that couldn't be taken back. The message has the commands to do it by hand."""
+    """The change couldn't be reverted. The message has the commands for doing it by hand."""
 
 
 def check(cluster: ObjectWriter, name: str) -> Json:
     """Return the model if a canary can be started on it now.
 
     Raises:
-        InputError: it can't be; the message has the reason and a remedy.
+        InputError: a canary can't be started; the message has the reason and a remedy.
         ClusterError: the API server is unreachable, or there is no such model.
     """
     if not cluster.may("patch", kinds.MODEL_DEPLOYMENT):
@@ -79,7 +79,7 @@ def check(cluster: ObjectWriter, name: str) -> Json:
 
 
 class CanarySession:
-    """One canary, from the write of its change to its end."""
+    """One canary, from writing its change to its end."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class CanarySession:
             limit_s: maximum duration of the canary, in seconds.
             start_s: maximum time for which a pod of the canary may be unschedulable, in seconds.
             show: function that shows progress.
-            clock: function that returns a time in seconds, which only rises.
+            clock: function that returns a monotonic time, in seconds.
             pause: function that waits for a number of seconds.
         """
         self._cluster, self._name, self._show = cluster, name, show
@@ -108,12 +108,12 @@ class CanarySession:
         self._was_compared = False
 
     def run(self, change: Json) -> CanaryOutcome:
-        """Make the change, a merge patch of the spec, as a canary, and return its result.
+        """Roll out the change, a merge patch of the spec, as a canary, and return the result.
 
         Raises:
             InputError: the canary can't be started.
             ClusterError: the change can't be written.
-            UndoError: the change couldn't be taken back.
+            UndoError: the change couldn't be reverted.
         """
         written: WrittenChange | None = None
         try:
@@ -140,7 +140,7 @@ class CanarySession:
         return end
 
     def _write(self, change: Json) -> WrittenChange:
-        """Write the change on condition that the model is as it was checked.
+        """Write the change, provided that the model hasn't changed since it was checked.
 
         Raises:
             InputError, ClusterError: the change can't be written.
@@ -169,9 +169,10 @@ class CanarySession:
         raise ClusterError(f"other writers changed {self._name} each time; nothing is applied")
 
     def _model_after_lost_write(self, before: Json, change: Json) -> Json | None:
-        """Return the model if a write whose response was lost has changed its spec, else None.
+        """Return the model if a write whose response was lost has changed its spec; otherwise None.
 
-        Another writer may have changed the spec meanwhile, for example the autoscaler. So it must have the change.
+        A new generation isn't enough, because another writer, such as the autoscaler, may have changed the spec.
+        Therefore the spec must contain the change.
         """
         try:
             model = self._cluster.model(self._name)
@@ -181,7 +182,7 @@ class CanarySession:
         return model if has_changed and merge_patch.applied(model["spec"], change) == model["spec"] else None
 
     def _follow(self, written: WrittenChange) -> CanaryOutcome:
-        """Follow the canary until it ends, and return how it must end.
+        """Watch the canary until its result is known, and return the result.
 
         Raises:
             NoSuchModelError: the model was deleted.
@@ -214,12 +215,12 @@ class CanarySession:
             self._pause(_POLL_S)
 
     def _undo(self, written: WrittenChange, end: CanaryOutcome) -> CanaryOutcome:
-        """Take the change back, and return the result.
+        """Revert the change, and return the result.
 
-        A canary that was promoted in the meantime stays, because it was found as good.
+        A canary that was promoted in the meantime stays, because the analysis found that it is as good.
 
         Raises:
-            UndoError: the change couldn't be taken back.
+            UndoError: the change couldn't be reverted.
         """
         with _delayed_signals():
             outcome = self._write_undo(written, end)
@@ -264,7 +265,7 @@ class CanarySession:
         )  # fmt: skip
 
     def _wait_until_restored(self, written: WrittenChange) -> bool:
-        """Wait until the previous revision serves alone, and return whether it does."""
+        """Wait until only the previous revision serves, and return whether it does."""
         end = self._clock() + _RESTORED_S
         try:
             while self._clock() < end:
@@ -316,7 +317,7 @@ class CanarySession:
 
 
 def _outcome(model: Json, course: CanaryCourse, *, was_compared: bool) -> CanaryOutcome | None:
-    """Return how a canary must end by its course; None if it goes on. Pure."""
+    """Return the result that the canary's course leads to; None while the canary is in progress. Pure."""
     match course.phase:
         case "Replaced":
             return CanaryOutcome(end="left", why=f"{course.text}; nothing is taken back", revision=course.revision)
@@ -338,7 +339,7 @@ def _outcome(model: Json, course: CanaryCourse, *, was_compared: bool) -> Canary
 
 @contextmanager
 def _delayed_signals() -> Iterator[list[int]]:
-    """Collect the signals of `SIGNALS` in a list until the context is left. Only a main thread gets signals."""
+    """Collect the signals in `SIGNALS` in a list until the context ends. Only the main thread receives signals."""
     pending: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield pending

@@ -1,1 +1,1 @@
-"""Cold starts of server pods, watched from the creation of a pod until it is ready."""
+"""Observation of cold starts of server pods, from the creation of a pod until it is ready."""

@@ -1,7 +1,8 @@
 """Times of the steps in a pod's start, from readings of the pod and its Events and from Triton's log. Pure.
 
-Times in a pod's status have whole seconds. The time of a step is therefore that of the first reading that shows the
-step. The kubelet writes a pod's status up to a second after a container has started, but the Event `Started` at once.
+Times in a pod's status have a resolution of one second. Therefore the time of the first reading that shows a step is
+used. The kubelet updates a pod's status up to a second after a container has started, but writes the Event `Started` at
+once.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ def boundaries(
 ) -> Boundaries:
     """Return the times of the steps of one pod's start.
 
-    `readings` has at least one reading of the pod as (seconds since the epoch, pod), oldest first. `started` has, by
-    container, the time of the first reading with the Event `Started`. `log` has the lines of Triton's log with the
+    `readings` has at least one reading of the pod as (seconds since the epoch, pod), oldest first. `started` has the
+    time of the first reading with the Event `Started`, by container. `log` has the lines of Triton's log with the
     timestamps of Kubernetes.
     """
     from halcyon_measure.breakdown.cold_start import Boundaries  # noqa: PLC0415  # NumPy takes a while to import
@@ -76,7 +77,7 @@ def started_containers(events: Sequence[Json]) -> set[str]:
 
 
 def uid_of(event: Json) -> str:
-    """Return the UID of the object that an Event is about; empty if it names none."""
+    """Return the UID of the object that an Event is about; empty if the Event names none."""
     return fields.text(fields.mapping(event.get("regarding")).get("uid")) or ""
 
 
@@ -87,7 +88,7 @@ def _earliest(*times: float | None) -> float | None:
 def _created(readings: Sequence[tuple[float, Json]]) -> float:
     """Return the time at which the pod was created, in seconds since the epoch.
 
-    The creation timestamp has whole seconds. The result is the time of the first reading, limited to that second.
+    The creation timestamp has whole seconds. The result is the time of the first reading, limited to this second.
     """
     first, pod = readings[0]
     stamp = fields.text(fields.mapping(pod.get("metadata")).get("creationTimestamp"))

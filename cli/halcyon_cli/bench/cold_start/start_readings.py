@@ -1,6 +1,7 @@
 """Readings of a model's pods and of the Events of pods, each with the time at which it arrived.
 
-Two threads watch them. A watch that ends, or that the user may not use, is replaced by a list ten times a second.
+Two threads watch the pods and the Events. If a watch ends or is forbidden, its objects are listed ten times a second
+instead.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from halcyon_cli.errors import ClusterError
 from halcyon_cli.kube.client import Cluster
 
 POLL_S = 0.1
-"""Seconds between two lists of objects that can't be watched."""
+"""Interval between two lists of objects that can't be watched, in seconds."""
 _RETRY_S = 1.0
 OUTAGE_S = 100.0
-"""Maximum time in seconds for which lists may fail after the first one succeeded: as long as a measurement goes on."""
+"""Maximum time in seconds for which lists may fail after one has succeeded. It is as long as for other measurements."""
 _EVENTS_OF_PODS = "regarding.kind=Pod"
 
 
 class SeenObject(NamedTuple):
-    """An object as it was at a time, in seconds since the epoch."""
+    """State of an object at a certain time, in seconds since the epoch."""
 
     at: float
     kind: Kind
@@ -37,7 +38,7 @@ class SeenObject(NamedTuple):
 
 @dataclass
 class StartReadings:
-    """Readings of the pods that a selector matches, and of the Events of all pods of the namespace.
+    """Readings of the pods that a selector matches, and of the Events of all pods in the namespace.
 
     As a context manager, it starts the threads. They end with their watches, because a thread that waits for the API
     server can't be interrupted.
@@ -59,7 +60,7 @@ class StartReadings:
         self._ended.set()
 
     def next(self, limit_s: float) -> SeenObject | None:
-        """Return the next reading; None if there is none within `limit_s` seconds.
+        """Return the next reading; None if none arrives within `limit_s` seconds.
 
         Raises:
             ClusterError: the user may not list the pods, or the API server has been unreachable for `OUTAGE_S`.

@@ -1,6 +1,6 @@
-"""Watch of several starts of a model's server pods. For each start after the first, the pod is deleted.
+"""Observation of several starts of a model's server pods. For each start after the first, the pod is deleted.
 
-Out of scope: the parts of a start (`halcyon_measure.breakdown.cold_start`).
+Out of scope: the phases of a start (`halcyon_measure.breakdown.cold_start`).
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def watch(
     timeout_s: float,
     keep: Callable[[], None],
 ) -> list[Boundaries]:
-    """Watch this many starts of a ModelDeployment with one replica, and return the times of their steps.
+    """Watch a number of starts of a ModelDeployment with one replica, and return the times of their steps.
 
     `keep` is called ten times a second or more often, for example to extend a lease.
 
     Raises:
-        ClusterError: the user may not read or delete its pods, or the API server is unreachable.
+        ClusterError: the user may not read or delete the model's pods, or the API server is unreachable.
     """
     boundaries: list[Boundaries] = []
     selector = ",".join(f"{key}={value}" for key, value in names.selector(measured, names.SERVER).items())
@@ -75,7 +75,7 @@ class _Start:
 
 
 def _watch_start(readings: StartReadings, old_uids: set[str], timeout_s: float, keep: Callable[[], None]) -> _Start:
-    """Return the readings of the first new pod until it is ready."""
+    """Return the readings of the first new pod, up to the reading in which it is ready."""
     start = _Start()
     # An Event of a pod can arrive before the pod.
     events: dict[str, dict[str, float]] = {}

@@ -1,1 +1,1 @@
-"""Options of `halcyon bench`, by subject: each module has one group, received by the command as one frozen value."""
+"""Options of `halcyon bench`, by subject. Each module has one group, which the command receives as one object."""

@@ -1,4 +1,4 @@
-"""Options for the kind of result: the largest rate that keeps an objective, a sweep, or a comparison."""
+"""Options for the kind of result: the highest rate within an objective, a sweep, or a comparison."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from halcyon_cli.bench.options.group import option_group
 from halcyon_cli.errors import InputError
 
 _INTERVAL_ROUNDS = 3
-"""Minimum number of rounds for an interval, as `halcyon_measure.stats.student.MIN_VALUES`."""
+"""Minimum number of rounds for a confidence interval, equal to `halcyon_measure.stats.student.MIN_VALUES`."""
 _PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
 
 
@@ -31,12 +31,12 @@ class AnswerOptions:
 
     @property
     def _is_against_earlier(self) -> bool:
-        """Whether --against is an earlier result, which is compared without rounds."""
+        """Whether --against is an earlier result. Rounds don't apply to such a comparison."""
         against = str(self.against)
         return against == "last" or against.endswith((".json", ".html")) or Path(against).is_file()
 
     def for_client(self) -> AnswerOptions:
-        """Return the options for the client in the cluster, which makes no comparison."""
+        """Return the options for the client in the cluster, without comparison options, which it doesn't need."""
         return AnswerOptions(percentile=self.percentile, sweep=self.sweep, yes=self.yes)
 
     def for_turns(self) -> AnswerOptions:
@@ -53,7 +53,7 @@ class AnswerOptions:
         """Return these options after checking them.
 
         Raises:
-            InputError: the percentile isn't one that a result contains.
+            InputError: results don't contain the percentile.
         """
         if self.percentile not in _PERCENTILES:
             percentiles = ", ".join(f"{percentile:g}" for percentile in _PERCENTILES)

@@ -1,4 +1,4 @@
-"""Options for what a tuning run changes: the canary of the served model, and the measured capacity."""
+"""Options for the changes that a tuning run makes: the canary of the served model, and the measured capacity."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ApplyOptions:
         """Return these options after checking them.
 
         Raises:
-            InputError: a change would be without a measurement, or can't be confirmed.
+            InputError: a change would not be based on a measurement, or can't be confirmed.
         """
         if from_traffic and (self.apply or self.teach):
             option = "--apply" if self.apply else "--teach"

@@ -1,4 +1,4 @@
-"""Check of options against the measured models and servers, before anything is measured.
+"""Check of the options against the models and servers to measure, before anything is measured.
 
 Out of scope: options of one group that contradict each other, which the group itself checks.
 """
@@ -28,7 +28,7 @@ def check(
     model_file: ModelFileOptions,
     target: Target,
 ) -> None:
-    """Check that the options of the current command have an effect for these names, or without names for --url.
+    """Check that the options of the current command have an effect for these names. With --url, there are no names.
 
     Raises:
         InputError: an option would have no effect.

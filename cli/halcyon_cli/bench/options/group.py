@@ -31,7 +31,7 @@ def option_group(name: str, kind: type[Any], *options: Any) -> Callable[[Command
 
 
 def arguments(command: click.Command, *groups: Any) -> list[str]:
-    """Return the command line arguments that give `command` these values, without arguments that equal the defaults."""
+    """Return the command line arguments of `command` for these values. Arguments for default values are left out."""
     words: list[str] = []
     for group in groups:
         defaults = type(group)()
@@ -45,7 +45,7 @@ def arguments(command: click.Command, *groups: Any) -> list[str]:
 
 
 def repeatable(command: click.Command, *groups: Any) -> tuple[str, ...]:
-    """Return the command line arguments for the document of a run.
+    """Return the command line arguments that are recorded in the document of a run.
 
     They include the seed, but not the values of headers, which may be secret.
     """

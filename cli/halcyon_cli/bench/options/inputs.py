@@ -35,7 +35,7 @@ class InputOptions:
 
     @property
     def is_timed(self) -> bool:
-        """Whether each request is prepared only at the time at which it is sent."""
+        """Whether each request is prepared only when it is sent."""
         return bool(self.decode or self.prepare)
 
     def payload(self, *, preset: str, seed: int) -> PayloadSettings:
@@ -133,7 +133,7 @@ input_options = option_group(
 def parse_input(argument: str) -> tuple[str, str]:
     """Parse [INPUT=]PATH into (input, path).
 
-    If a file with the whole text as its name exists, all of it is the path.
+    If a file exists whose name is the whole text, including `INPUT=`, the text is the path.
     """
     name, sign, path = argument.partition("=")
     return (name, path) if sign and not Path(argument).exists() else ("", argument)

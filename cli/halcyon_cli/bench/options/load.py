@@ -95,7 +95,7 @@ class LoadOptions:
         return replace(base, **changes, max_in_flight=self.max_in_flight, seed=self.seed).check()  # type: ignore[arg-type]  # each is of its field's type
 
     def _within_duration(self, trace: tuple[float, ...]) -> tuple[float, ...]:
-        """Return the arrivals of a trace before --duration; all of them without this option.
+        """Return the arrivals of a trace before --duration; all arrivals if this option isn't given.
 
         Raises:
             InputError: there is no arrival between 0 and --duration.
@@ -125,7 +125,7 @@ class LoadOptions:
         """Return the warm-up that the options describe.
 
         Raises:
-            InputError: the value isn't a duration.
+            InputError: the value of --warm-up isn't a duration.
         """
         from halcyon.api.types import duration_s  # noqa: PLC0415
         from halcyon_measure.engine.pool import WarmUp  # noqa: PLC0415

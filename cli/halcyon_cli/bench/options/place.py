@@ -1,4 +1,4 @@
-"""Options for the place of a measurement: the copy of the model, the client, and their resources in the cluster."""
+"""Options for the place of a measurement in the cluster: the copy of the model, the client, and their resources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options for the process that sends the load. Most are hidden, and set only in the arguments of a Job's pod."""
+"""Options for the process that sends the load. Most are hidden and set only in the arguments of a Job's pod."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class SamplingOptions:
         """Return the given carbon intensity and price.
 
         Raises:
-            MeasureError: a figure is negative, not a number, or too large.
+            MeasureError: a value is negative, not a number, or too large.
         """
         from halcyon_measure.breakdown.energy import Prices  # noqa: PLC0415
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from halcyon_measure.protocols.target import Api, Encoding, SharedMemory, Target
 
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-"""Name of a header, as in RFC 9110."""
+"""Pattern of a header name, as in RFC 9110."""
 _ENCODINGS = ("binary", "json", "raw", "typed")
 
 

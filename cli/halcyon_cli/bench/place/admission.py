@@ -1,9 +1,9 @@
-"""Checks whether the cluster would accept a measurement, before anything is created.
+"""Checks that the cluster would accept a measurement, before anything is created.
 
-The order is: the user's rights, the API server's schema and policies for the copy (a dry run), the operator's own rules
-and names, Pod Security and the namespace's defaults (dry runs of the pods), ResourceQuotas, and free GPUs. A check of
-objects that the user may not read is skipped. The cluster then decides later, and the command shows the states of the
-pods.
+The order is: the user's permissions, the API server's schema and policies for the copy (a dry run), the operator's own
+rules and names, Pod Security and the namespace's defaults (dry runs of the pods), ResourceQuotas, and free GPUs. A
+check of objects that the user may not read is skipped. The cluster then decides later, and the command shows the states
+of the pods.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ NEEDED: tuple[tuple[str, Kind, str], ...] = (
     ("list", kinds.POD, ""),
     ("get", kinds.POD, "log"),
 )
-"""Rights that a measurement in the cluster needs, as (verb, kind, subresource)."""
+"""Permissions that a measurement in the cluster needs, as (verb, kind, subresource)."""
 
 
 @dataclass(frozen=True)
 class Purpose:
-    """The purpose of planned pods, for messages about missing capacity."""
+    """Purpose of planned pods, for messages about missing capacity."""
 
     subject: str
-    """What needs the pods, for example `a canary`."""
+    """Subject of the message: the task that needs the pods, for example `a canary`."""
     remedy: str
-    """Last part of the message: what else the user can do."""
+    """End of the message: an alternative for the user."""
 
 
 MEASUREMENT = Purpose("the measurement", "or measure the served one with --live")
@@ -70,7 +70,7 @@ def check_rights(cluster: ObjectWriter, *, needs_files: bool, copies: bool) -> N
     """Check that the user may create the objects of a measurement.
 
     Raises:
-        InputError: a right is missing; the message has every verb and resource.
+        InputError: a permission is missing; the message lists every missing verb and resource.
     """
     needed = [right for right in NEEDED if copies or right[:2] != ("create", kinds.MODEL_DEPLOYMENT)]
     needed += [("create", kinds.CONFIG_MAP, "")] if needs_files else []
@@ -116,7 +116,7 @@ def rendered(cluster: ObjectWriter, copy: CopiedModel, model: str) -> list[Json]
     """Return the objects that the operator would create for a copy of a model.
 
     Raises:
-        InputError: the API server or the operator would refuse the copy.
+        InputError: the API server or the operator would reject the copy.
     """
     try:
         scope = live_scope(cluster, copy.document).scope
@@ -129,7 +129,7 @@ def rendered(cluster: ObjectWriter, copy: CopiedModel, model: str) -> list[Json]
 
 
 def planned(objects: Sequence[Json], copy: CopiedModel, client: ClientSettings) -> list[PlannedPods]:
-    """Return the pods that the operator would create for a copy with these objects, and the client's pod. Pure."""
+    """Return the pods that the operator would create for the objects of a copy, and the client's pod. Pure."""
     pods = []
     for obj in objects:
         if obj["kind"] != "Deployment":
@@ -154,10 +154,10 @@ def trial_pods(trial: TrialPod) -> PlannedPods:
 
 
 def check_pods(cluster: ObjectWriter, pods: Sequence[PlannedPods]) -> None:
-    """Check that the namespace would admit the pods, that its quotas have room for all of them, and that GPUs are free.
+    """Check that the namespace would admit the pods, that its quotas suffice for all of them, and that GPUs are free.
 
     Raises:
-        InputError: a pod would be refused, a quota is too small, or no node has enough free GPUs.
+        InputError: a pod would be rejected, a quota is too small, or no node has enough free GPUs.
     """
     for group in pods:
         _check_admitted(cluster, group)
@@ -180,7 +180,7 @@ def read_quotas(cluster: ObjectWriter) -> list[Json]:
 
 
 def lacking_devices(cluster: ObjectWriter, pods: Sequence[PlannedPods], purpose: Purpose = MEASUREMENT) -> str:
-    """Return an error sentence if no node has enough free GPUs for the pods; empty if they fit.
+    """Return a sentence about missing GPUs if no node has enough free ones for the pods; empty if the pods fit.
 
     Raises:
         ClusterError: the user may not read nodes or pods.
@@ -203,8 +203,8 @@ def check_budget(
 ) -> None:
     """Check that a copy fits into the site's GPU budget.
 
-    The operator enforces the budget only in scaling, and a copy never scales. `besides` contains the copies that are
-    created together with this copy.
+    The operator enforces the budget only when it scales a model, and a copy is never scaled. `besides` contains the
+    other copies that are created at the same time.
 
     Raises:
         InputError: the budget is too small.
@@ -228,7 +228,7 @@ def gpus_of(model: Json) -> int:
 
 
 def lacking_budget(models: Sequence[Json], copy: Json, budget: int) -> str:
-    """Return an error sentence if the copy and these models together exceed the budget; empty if they don't. Pure."""
+    """Return a sentence if the copy and these models together exceed the GPU budget; empty if they don't. Pure."""
     gpus_by_model = {
         f"{model['metadata'].get('namespace')}/{model['metadata'].get('name')}": gpus_of(model) for model in models
     }
@@ -259,9 +259,9 @@ def _check_admitted(cluster: ObjectWriter, group: PlannedPods) -> None:
 
 
 def lacking_quota(quotas: Sequence[Json], pods: Sequence[PlannedPods], purpose: Purpose = MEASUREMENT) -> str:
-    """Return an error sentence for the first pods that the quotas don't admit; empty if all fit. Pure.
+    """Return a sentence about the first pods that the quotas don't admit; empty if all pods fit. Pure.
 
-    The pods before them in the sequence already count as admitted.
+    The pods before them in the sequence count as admitted.
     """
     promised: list[Promised] = []
     for group in pods:
@@ -276,10 +276,7 @@ def lacking_quota(quotas: Sequence[Json], pods: Sequence[PlannedPods], purpose: 
 
 
 def gpus(pods: Sequence[PlannedPods]) -> dict[str, int]:
-    """Return the extended resources that one pod needs, by name. Pure.
-
-    For each resource, it is the largest amount that any of these pods needs.
-    """
+    """Return the largest amount of each extended resource that any one of these pods needs, by name. Pure."""
     amounts: dict[str, int] = {}
     for group in pods:
         for name, amount in _extended_resources(group.template):
@@ -288,7 +285,7 @@ def gpus(pods: Sequence[PlannedPods]) -> dict[str, int]:
 
 
 def all_gpus(pods: Sequence[PlannedPods]) -> dict[str, int]:
-    """Return by name the extended resources that all of these pods need together. Pure."""
+    """Return the total amount of each extended resource that these pods need together, by name. Pure."""
     amounts: dict[str, int] = {}
     for group in pods:
         for name, amount in _extended_resources(group.template):
@@ -297,7 +294,7 @@ def all_gpus(pods: Sequence[PlannedPods]) -> dict[str, int]:
 
 
 def _extended_resources(template: Json) -> Iterator[tuple[str, int]]:
-    """Yield name and amount of the extended resources of a pod's containers.
+    """Yield the name and the amount of each extended resource of a pod's containers.
 
     Init containers are included, because the server of a trial pod is an init container.
     """

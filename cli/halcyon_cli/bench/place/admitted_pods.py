@@ -1,4 +1,4 @@
-"""The pods of a ModelDeployment's measurement: their settings, and the checks that they must pass.
+"""The pods for measuring a ModelDeployment: their settings, and the checks that they must pass.
 
 Out of scope: creating, watching and removing them (`beside_model`).
 """
@@ -44,10 +44,10 @@ class AdmittedPods:
 
     client: ClientSettings
     measured: CopiedModel
-    """Model whose pods are measured. It is the copy, the served model itself (with --live), or the model whose server
-    the trial pod runs."""
+    """Model whose pods are measured: the copy, the served model itself (with --live), or the model whose server runs in
+    the trial pod."""
     copy: CopiedModel | None
-    """Copy that must be created; None if no copy is needed."""
+    """Copy to create; None if no copy is needed."""
     trial: TrialPod | None
     network_policy: bool
     """Whether the client needs its own NetworkPolicy."""
@@ -130,7 +130,7 @@ def admitted(cluster: ObjectWriter, model: Json, request: BenchRequest, command:
 
 
 def check_stateless(cluster: ObjectWriter, name: str) -> None:
-    """Check that the model accepts requests that form no sequences.
+    """Check that the model accepts requests that don't belong to sequences.
 
     Raises:
         InputError: the model needs sequences.
@@ -148,7 +148,7 @@ def check_stateless(cluster: ObjectWriter, name: str) -> None:
 def metrics_read(
     measured: CopiedModel, sampling: SamplingOptions, site: BenchSite, *, is_copy: bool
 ) -> tuple[tuple[str, str], ...]:
-    """Return pairs of the model's name and a component whose metrics the client reads."""
+    """Return the components whose metrics the client reads, each as a pair of the model's name and the component."""
     if sampling.no_sampling:
         return ()
     components = metrics_access.components(
@@ -172,7 +172,7 @@ def _served(model: Json) -> CopiedModel:
     """Return the served model itself, if it may be put under load.
 
     Raises:
-        InputError: it may not be put under load.
+        InputError: the model may not be put under load.
     """
     copied_model.check_served(model)
     if why := guard.refusal(model):
@@ -199,7 +199,7 @@ def _latency_target(model: Json) -> str | None:
 
 
 def with_objective(load: LoadOptions, model: Json) -> LoadOptions:
-    """Return the options with the model's latency target as objective, if none is given."""
+    """Return the options, with the model's latency target as the objective if no objective is given."""
     latency = _latency_target(model)
     return load if load.objective is not None or not latency else replace(load, objective=duration_s(latency))
 

@@ -1,4 +1,4 @@
-"""Options of a ModelDeployment's measurement, and the deadlines that follow from them. Pure."""
+"""Options for measuring a ModelDeployment, and the deadlines that follow from them. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ run.
 """
 _MIN_SWEEP_S = 4 * 3600.0
 _NOT_HERE = ("url", "model", "api_key_file", "ca", "server_name", "cert", "key")
-"""Options for a server by URL, which are invalid for a ModelDeployment."""
+"""Options for a server that is given by URL, which are invalid for a ModelDeployment."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +80,7 @@ class BenchRequest:
     def url(self, measured: str) -> str:
         """Return the URL of a host in the model's namespace.
 
-        It is a URL for gRPC if the encoding belongs to gRPC, and for HTTP otherwise.
+        The scheme is grpc if the encoding is one for gRPC, otherwise http.
         """
         if self.server.encoding in {"raw", "typed"}:
             return f"grpc://{measured}:{names.GRPC_PORT}"
@@ -88,12 +88,12 @@ class BenchRequest:
 
     @property
     def measured_s(self) -> float:
-        """Time in which requests of the load become due, in seconds."""
+        """Time during which requests of the load are due, in seconds."""
         scenario = self.load.build_scenario()
         return scenario.trace[-1] if scenario.kind == "trace" else scenario.duration_s
 
     def _sweep_s(self) -> float:
-        """Return the planned time of a sweep in seconds; 0 without one."""
+        """Return the planned time of a sweep in seconds; 0 if there is no sweep."""
         if not self.answer.sweep:
             return 0.0
         from halcyon_measure.sweep import grid  # noqa: PLC0415  # NumPy takes a while to import
@@ -102,7 +102,7 @@ class BenchRequest:
 
     @property
     def steps_s(self) -> float:
-        """Maximum time in seconds of what is measured besides one load: steps of --live, points of a sweep, or a search."""
+        """Maximum time in seconds for the steps of --live, the points of a sweep, or a search; 0 for a single load."""
         if self.place.live:
             # At most 30 steps lead from half a request per second to the largest rate.
             return 30 * guard.STEP_S
@@ -120,7 +120,7 @@ class BenchRequest:
 
 
 def deadlines(request: BenchRequest) -> Deadlines:
-    """Return the times after which the command gives up a measurement."""
+    """Return the times after which the command gives up on a measurement."""
     warm_up = max(request.load.build_warm_up().limit_s, _WARM_UP_S)
     run_s = request.measured_s + warm_up + request.steps_s + request.server.request_timeout + _END_S
     return Deadlines(start_s=request.place.start_timeout, run_s=run_s)

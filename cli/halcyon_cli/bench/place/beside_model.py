@@ -1,4 +1,4 @@
-"""A measurement in the cluster: creates its objects, watches the pods, reads the result, and removes everything.
+"""Measurement in the cluster: creates its objects, watches the pods, reads the result, and removes all objects.
 
 The Job of the client is created first, and owns everything else. Kubernetes therefore removes everything when the
 command ends, even if it is killed. Either the command deletes the Job, or the Job's lease expires (`client_job`).
@@ -46,9 +46,9 @@ class PlacedResult:
     document: bytes
     """Content of the file bench.json."""
     requests: bytes | None
-    """Content of the file requests.npz. None if it was too large for a log."""
+    """Content of the file requests.npz; None if it was too large for a log."""
     servers: tuple[Json, ...]
-    """Measured server pods, as they were at the end of the client."""
+    """Measured server pods, in their state when the client ended."""
     client: Json
     """Pod of the client."""
     usage: UsageLog
@@ -56,15 +56,15 @@ class PlacedResult:
     ready: int = 0
     """Number of measured pods that were ready when the client was started."""
     others: tuple[bytes, ...] = ()
-    """Documents of further measured models, in their order."""
+    """Documents of the other measured models, in the order of the models."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Deadlines:
-    """Times after which the command gives up a measurement, in seconds."""
+    """Times after which the command gives up on a measurement, in seconds."""
 
     start_s: float
-    """Maximum time until the copy's pods run. The client's container then has the same time to start."""
+    """Maximum time until the copy's pods run. After that, the client's container has the same time to start."""
     run_s: float
     """Maximum time from the start of the client to its end."""
 
@@ -72,7 +72,7 @@ class Deadlines:
 class BesideModel:
     """Measurement in the cluster.
 
-    As a context manager, it creates the Job, and at the end it removes everything that it created.
+    As a context manager, it creates the Job, and at the end it removes all objects that it created.
     """
 
     def __init__(
@@ -89,9 +89,9 @@ class BesideModel:
     ) -> None:
         """Store the settings.
 
-        `trial` is measured instead of a copy or the served model. `on_copy` is called after the copies are created,
-        with a function that extends the Job's lease. `others` are copies of further models, which the same client
-        measures in turns.
+        `trial`, if given, is measured instead of a copy or the served model. `on_copy` is called after the copies are
+        created, with a function that extends the Job's lease. `others` are copies of further models for the same
+        client.
         """
         self._cluster, self._client, self._limits, self._progress = cluster, client, limits, progress
         self._copies = (*([] if copy is None else [copy]), *others)
@@ -120,7 +120,7 @@ class BesideModel:
         On Ctrl-C, return the result so far.
 
         Raises:
-            ClusterError: the user lacks a right, or the API server is unreachable.
+            ClusterError: the user lacks a permission, or the API server is unreachable.
             PlaceError: a pod can't start, the client failed, or a deadline has passed.
         """
         servers = self._create_objects(network_policy=network_policy)
@@ -138,10 +138,10 @@ class BesideModel:
         return replace(self._result(text, servers, pod), ready=ready)
 
     def start(self, *, network_policy: bool) -> Json:
-        """Create the client's pod with everything that it needs, wait until its container runs, and return it.
+        """Create the client's pod with all objects that it needs, wait until its container runs, and return the pod.
 
         Raises:
-            ClusterError: the user lacks a right, or the API server is unreachable.
+            ClusterError: the user lacks a permission, or the API server is unreachable.
             PlaceError: the pod can't start in time.
         """
         self._create_objects(network_policy=network_policy)
@@ -151,7 +151,7 @@ class BesideModel:
         """Extend the Job's lease if it is due, and check that the client's pod still runs.
 
         Raises:
-            PlaceError: the Job was deleted, or the client's pod has ended or is gone.
+            PlaceError: the Job was deleted, or the client's pod has ended or no longer exists.
         """
         self._lease.extend()
         try:
@@ -169,7 +169,7 @@ class BesideModel:
     def _create_objects(self, *, network_policy: bool) -> tuple[Json, ...]:
         """Create all objects, let the Job create the client's pod, and return the measured pods.
 
-        The result is empty for a trial pod, which is the client's pod itself.
+        The result is empty for a trial pod, which is itself the client's pod.
         """
         if self._client.files:
             self._create(kinds.CONFIG_MAP, client_job.config_map(self._client, self._job))
@@ -212,7 +212,7 @@ class BesideModel:
         return trial_pod.network_policy(self._trial, self._client, self._job)
 
     def _check_trial(self, pod: Json) -> None:
-        """Raise an error if a trial pod can't measure, and print a note if its server has restarted."""
+        """Raise an error if the trial pod can't measure, and print a note if its server has restarted."""
         if self._trial is None:
             return
         if why := trial_pod.problem(pod):
@@ -221,9 +221,9 @@ class BesideModel:
             print(f"halcyon bench: {why}", file=sys.stderr)
 
     def _open_metrics(self, *, network_policy: bool) -> None:
-        """Create what lets the client read the metrics of the measured pods.
+        """Create the objects that let the client read the metrics of the measured pods.
 
-        If this fails, the result contains the note that they weren't read.
+        If this fails, the result has a note that the metrics weren't read.
         """
         try:
             for pair in self._client.metrics:
@@ -235,7 +235,7 @@ class BesideModel:
             print(f"halcyon bench: without metrics of servers and balancers: {error}", file=sys.stderr)
 
     def _servers(self) -> tuple[Json, ...]:
-        """Wait until the measured pods have nodes, and return them. If there are several, wait until all are ready."""
+        """Return the measured pods once they are assigned to nodes. If there are several, wait until all are ready."""
         count = sum(int(copy.document["spec"]["replicas"]) for copy in self._copies) or 1
         end = time.monotonic() + self._limits.start_s
         while True:
@@ -270,7 +270,7 @@ class BesideModel:
             return ()
 
     def _check_copies(self) -> None:
-        """Raise an error if the operator has rejected a copy, or can't serve it without a change of its spec."""
+        """Raise an error if the operator has rejected a copy, or can't serve a copy without a change of its spec."""
         for copy in self._copies:
             model = self._cluster.find(kinds.MODEL_DEPLOYMENT, copy.name) or {}
             for condition in fields.mappings(fields.mapping(model.get("status")).get("conditions")):
@@ -380,10 +380,10 @@ class BesideModel:
         return PlacedResult(document, requests, servers, pod, self._usage, others=tuple(filter(None, further)))
 
     def _retried(self, read: Callable[[], Result]) -> Result:
-        """Return the result of a read, which is repeated while requests to the API server fail.
+        """Return the result of a read. It is retried while requests to the API server fail.
 
         Raises:
-            ClusterError: requests have failed for longer than a measurement may lack the API server.
+            ClusterError: requests have failed for longer than a measurement allows.
         """
         while True:
             try:

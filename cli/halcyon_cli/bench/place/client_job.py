@@ -1,9 +1,9 @@
-"""The client of a measurement in the cluster: its Job, the files that it reads, and its NetworkPolicy. Pure.
+"""Client of a measurement in the cluster: its Job, the files that it reads, and its NetworkPolicy. Pure.
 
 The Job is created first and owns everything else, so Kubernetes removes all of it when the Job is deleted. Its deadline
-is a lease, which the command extends while it runs (`lease_s`). If the command is killed, nothing is left after some
-minutes. The client's pod is created when the copy's pods have nodes (`parallelism`), so that it can be placed near
-them.
+is a lease, which the command extends while it runs (`lease_s`). If the command is killed, all objects are removed after
+some minutes. The client's pod is created only when the copy's pods are assigned to nodes (`parallelism`), so that it
+can be placed near them.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ BENCH_LABEL = f"{GROUP}/bench"
 COMPONENT = "bench"
 CONTAINER = "client"
 LEASE_S = 150
-"""Time after the last extension of its lease at which Kubernetes ends the Job, in seconds."""
+"""Length of the Job's lease: the time after its last extension at which Kubernetes ends the Job, in seconds."""
 TTL_S = 30
-"""Time after which Kubernetes removes an ended Job with everything that it owns, in seconds."""
+"""Time after which Kubernetes removes an ended Job and all objects that it owns, in seconds."""
 MAX_FILES_BYTES = 700 * 2**10
-"""Maximum size of all files together. A ConfigMap holds 1 MiB, and base64 adds a third."""
+"""Maximum total size of all files. A ConfigMap holds 1 MiB, and base64 adds a third."""
 NO_IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
-"""Reasons of a waiting container whose image can't be pulled."""
+"""Waiting reasons of a container whose image can't be pulled."""
 _UID = 65532
 _FILES, _KEYS = "/etc/halcyon/files", "/etc/halcyon/api-keys"
 VOLUME = "/data"
-"""Folder of the client's container at which the volume with inputs is mounted."""
+"""Mount path of the volume with inputs in the client's container."""
 _TOPOLOGY = {"node": "kubernetes.io/hostname", "zone": "topology.kubernetes.io/zone"}
 
 
@@ -50,7 +50,7 @@ class ClientSettings:
     """Settings of the client's pod."""
 
     model: str
-    """Name of the original ModelDeployment, also if a copy is measured."""
+    """Name of the original ModelDeployment, even if a copy is measured."""
     namespace: str
     image: str
     arguments: tuple[str, ...]
@@ -58,7 +58,7 @@ class ClientSettings:
     measured: str
     """Name of the ModelDeployment that receives the load."""
     near: str = "zone"
-    """Where the client's pod is placed relative to the servers: on the same node, in the same zone, or anywhere."""
+    """Placement of the client's pod relative to the servers: on the same node, in the same zone, or anywhere."""
     cpu: str = "1"
     memory: str = "1Gi"
     api_keys: str = ""
@@ -68,15 +68,15 @@ class ClientSettings:
     priority_class: str = ""
     tolerations: Sequence[Json] = ()
     files: Mapping[str, bytes] = field(default_factory=dict)
-    """Content of the ConfigMap's files, by key."""
+    """Content of the files in the ConfigMap, by key."""
     claim: str = ""
     """Name of the PersistentVolumeClaim with inputs, mounted at /data; empty if there is none."""
     others: tuple[str, ...] = ()
-    """Names of further ModelDeployments that receive the load in turns."""
+    """Names of further ModelDeployments that receive the load in turns with `measured`."""
     metrics: tuple[tuple[str, str], ...] = ()
-    """Pairs of ModelDeployment and component whose metrics the client reads (`metrics_access`)."""
+    """Components whose metrics the client reads, as pairs of ModelDeployment and component (`metrics_access`)."""
     prometheus_port: int | None = None
-    """Port of the Prometheus that the client reads; None if it reads none."""
+    """Port of the Prometheus from which the client reads; None if it reads from none."""
 
     @property
     def all_measured(self) -> tuple[str, ...]:
@@ -171,9 +171,9 @@ def pod(settings: ClientSettings) -> dict[str, Any]:
 
 
 def _near(settings: ClientSettings) -> dict[str, Any]:
-    """Return an affinity that prefers the nodes near the measured servers.
+    """Return an affinity that prefers nodes near the measured servers.
 
-    It isn't required, so a full node doesn't keep the client pending.
+    It is only a preference, so that the client doesn't stay pending if these nodes are full.
     """
     terms = [
         {
@@ -196,7 +196,7 @@ def config_map(settings: ClientSettings, job: Json) -> dict[str, Any]:
 def network_policy(settings: ClientSettings, job: Json) -> dict[str, Any]:
     """Return the NetworkPolicy of the client's pod.
 
-    It may reach DNS, the pods of the measured models, and the port of a Prometheus.
+    It allows connections to DNS, to the pods of the measured models, and to the port of a Prometheus.
     """
     open_ports = [
         names.HTTP_PORT,
@@ -216,7 +216,7 @@ def network_policy(settings: ClientSettings, job: Json) -> dict[str, Any]:
 
 
 def owned(api_version: str, kind: str, settings: ClientSettings, job: Json, *, name: str = "") -> dict[str, Any]:
-    """Return an object that the Job owns, without its content.
+    """Return an object without content that the Job owns.
 
     The object has the name of the Job, unless `name` is given.
     """
@@ -230,12 +230,15 @@ def owned(api_version: str, kind: str, settings: ClientSettings, job: Json, *, n
 
 
 def owner(job: Json) -> dict[str, Any]:
-    """Return an owner reference to the Job, with which Kubernetes deletes an object together with the Job."""
+    """Return an owner reference to the Job, so that Kubernetes deletes an object together with the Job."""
     return {"apiVersion": "batch/v1", "kind": "Job", "name": job["metadata"]["name"], "uid": job["metadata"]["uid"]}
 
 
 def pod_selector(job: Json) -> str:
-    """Return the label selector of a Job's pods, without those of a previous Job of the same name, which may still end."""
+    """Return the label selector of a Job's pods.
+
+    It excludes pods of an earlier Job with the same name, which may still be ending.
+    """
     return f"{BENCH_LABEL},batch.kubernetes.io/controller-uid={job['metadata']['uid']}"
 
 
@@ -243,7 +246,7 @@ def lease_s(since_created_s: float, longest_s: float) -> int:
     """Return the value of the Job's `activeDeadlineSeconds` that extends its lease from now on.
 
     Args:
-        since_created_s: seconds since the Job was made, by the command's clock.
+        since_created_s: seconds since the Job was created, by the command's clock.
         longest_s: maximum duration of the measurement in seconds, which limits the result.
     """
     return max(min(int(since_created_s) + LEASE_S, int(longest_s)), 1)
@@ -253,9 +256,9 @@ def lease_s(since_created_s: float, longest_s: float) -> int:
 
 
 def packed(load: LoadOptions, inputs: InputOptions) -> tuple[LoadOptions, InputOptions, dict[str, bytes]]:
-    """Return the options with the paths in the client's pod, and the files that these paths need, by key.
+    """Return the options with the paths in the client's pod, and the contents of the files at these paths, by key.
 
-    Paths below /data are on a volume, and don't change.
+    Paths below /data are on a volume, and stay unchanged.
 
     Raises:
         InputError: a file can't be read, or all files together are too large for a ConfigMap.
@@ -311,7 +314,7 @@ def packed(load: LoadOptions, inputs: InputOptions) -> tuple[LoadOptions, InputO
 
 
 def _members(path: str) -> list[str]:
-    """Return the path itself, or the paths of the visible files of a folder.
+    """Return the path itself, or the paths of the visible files if it is a folder.
 
     A folder on the volume counts as one path.
 
@@ -327,10 +330,10 @@ def _members(path: str) -> list[str]:
 
 
 def _key(name: str) -> str:
-    """Return a file name as a valid key of a ConfigMap."""
+    """Convert a file name to a valid key of a ConfigMap."""
     return "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in name)[-200:]
 
 
 def key_arguments(api_keys: str) -> tuple[str, ...]:
-    """Return the arguments that make the client send an API key of the Secret."""
+    """Return the arguments with which the client sends an API key from the Secret."""
     return ("--api-key-file", _KEYS) if api_keys else ()

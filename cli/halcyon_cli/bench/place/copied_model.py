@@ -33,27 +33,27 @@ COPY_LABEL = f"{GROUP}/copy-of"
 """Label of a copy; its value is the name of the original."""
 SUFFIX = "-bench"
 MAX_NAME = 52 - len(SUFFIX)
-"""Maximum length of a model's name for which the copy's name is valid."""
+"""Maximum length of a model's name, so that the name of its copy is valid."""
 _DRAIN = "5s"
 """Drain timeout of the copy. It is short because the copy has no other clients."""
 
 
 @dataclass(frozen=True)
 class CopiedModel:
-    """Copy of a ModelDeployment, and what differs between it and the original."""
+    """Copy of a ModelDeployment, and its differences from the original."""
 
     document: dict[str, Any]
     revision: str
-    """Name of the original's ControllerRevision from which the copy is made."""
+    """Name of the original's ControllerRevision that was copied."""
     model: str
-    """Model name that requests use."""
+    """Name of the model in requests."""
     is_direct: bool
     """Whether clients of the copy connect directly to the servers, without a balancer."""
     api_keys: str
     """Name of the Secret with the API keys of the copy's clients; empty if requests need no key."""
     notes: tuple[str, ...] = ()
     traffic_notes: tuple[str, ...] = ()
-    """Notes on parts of the original's traffic that the result doesn't include, such as TLS."""
+    """Notes on parts of the original's traffic settings that the measurement leaves out, such as TLS."""
 
     @property
     def name(self) -> str:
@@ -61,7 +61,7 @@ class CopiedModel:
         return str(self.document["metadata"]["name"])
 
     def owned_by(self, job: Json) -> dict[str, Any]:
-        """Return the copy's manifest with the Job as its owner, with which Kubernetes deletes the copy."""
+        """Return the copy's manifest with the Job as its owner, so that Kubernetes deletes the copy with the Job."""
         return {**self.document, "metadata": {**self.document["metadata"], "ownerReferences": [owner(job)]}}
 
 
@@ -98,7 +98,7 @@ def check_served(model: Json) -> None:
 
 
 def keeps_state(pods: Sequence[Json]) -> bool:
-    """Return whether the fetcher reported, in a server pod, that requests of the model must form sequences."""
+    """Return whether the fetcher of a server pod reported that requests to the model must form sequences."""
     return any(
         sequence_batching.REPORT
         in str(fields.mapping(fields.mapping(status.get("state")).get("terminated")).get("message") or "")
@@ -185,7 +185,7 @@ def _fix_replicas(spec: dict[str, Any], replicas: int) -> None:
 
 
 def _reduce_traffic(spec: dict[str, Any], notes: list[str]) -> str:
-    """Remove the traffic settings that two models can't share, and return the name of the Secret with the API keys."""
+    """Remove the traffic settings that the copy can't share; return the name of the Secret with the API keys."""
     traffic = spec.setdefault("traffic", {})
     for part in ("service", "gateway", "accessLog"):
         traffic.pop(part, None)

@@ -2,9 +2,10 @@
 
 It determines the rate of the next step, and the bounds for the clients. Pure.
 
-The requests of the bench wait in the same queue as those of other clients, so their latency and failures represent
+The requests of the benchmark wait in the same queue as those of other clients, so their latency and failures represent
 those of the clients. The first step has one caller with one request in flight, and shows the latency that clients had
-before. Each further step doubles the rate. Once the latency is above half of its bound, a step adds a quarter instead.
+before. Each further step doubles the rate. Once the latency is above half of its bound, a step raises the rate by only
+a quarter.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ Json = Mapping[str, Any]
 STEP_S = 4.0
 """Length of a step, in seconds."""
 FIRST_SHARE = 0.5
-"""Rate of the second step, as a share of the answers per second of one caller."""
+"""Rate of the second step, as a share of the response rate with one caller."""
 MAX_FAILED = 0.01
-"""Share of failed requests above which clients count as affected. It is higher if the first step already had
-failures."""
+"""Share of failed requests above which clients count as affected. It is higher if requests already failed in the first
+step."""
 MIN_FAILED = 3
-"""Minimum number of failed requests at which their share is considered."""
+"""Minimum number of failed requests for which `MAX_FAILED` applies."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Step:
 
 @dataclass(frozen=True)
 class ClientBounds:
-    """Bounds of latency and failures. Above them, the measurement affects clients too much."""
+    """Bounds of latency and failures, above which the measurement affects clients too much."""
 
     p95_s: float
     failed: float
@@ -52,9 +53,9 @@ class ClientBounds:
 
 
 def bounds(first: Step, latency_s: float | None) -> ClientBounds | None:
-    """Return the bounds for clients; None if the first step has no answer.
+    """Return the bounds for clients; None if no request of the first step was answered.
 
-    The latency bound is the model's objective, or twice the first step's latency if that is above the objective.
+    The latency bound is the model's objective if the first step's latency is below it, otherwise twice that latency.
     """
     if first.p95_s is None:
         return None
@@ -65,7 +66,7 @@ def bounds(first: Step, latency_s: float | None) -> ClientBounds | None:
 
 
 def crossed(step: Step, limits: ClientBounds) -> str:
-    """Return a sentence if a step exceeded a bound; else an empty text."""
+    """Return a sentence if a step exceeded a bound; otherwise an empty text."""
     at = f"at {step.rate_rps:.3g} requests/s"
     if step.failed >= MIN_FAILED and step.failed / max(step.due, 1) > limits.failed:
         return f"{at}, {step.failed} of {step.due} requests failed; the bound is {100 * limits.failed:.1f} %"
@@ -75,7 +76,7 @@ def crossed(step: Step, limits: ClientBounds) -> str:
 
 
 def crossed_within(seconds: Sequence[tuple[int, int, float | None]], rate_rps: float, limits: ClientBounds) -> str:
-    """Return a sentence if the last two seconds of a running step exceed a bound; else an empty text.
+    """Return a sentence if the last two seconds of a running step exceed a bound; otherwise an empty text.
 
     Args:
         seconds: (answered, failed, median latency in seconds) of each second so far.
@@ -99,7 +100,7 @@ def crossed_within(seconds: Sequence[tuple[int, int, float | None]], rate_rps: f
 def next_rate(first: Step, steps: Sequence[Step], limits: ClientBounds, highest_rps: float) -> float | None:
     """Return the rate of the next step; None after a step at the highest rate.
 
-    `steps` has the steps after the first one, all of them within the bounds.
+    `steps` contains the steps after the first one, all of which stayed within the bounds.
     """
     if not steps:
         return min(max(FIRST_SHARE * first.rate_rps, 0.5), highest_rps)

@@ -38,10 +38,10 @@ def run(
 ) -> tuple[BenchDocument, bytes | None]:
     """Measure a copy of a served model, or with --live the model itself.
 
-    Return the document, and the content of requests.npz if it fitted into the log.
+    Return the document, and the content of requests.npz if it was small enough for the log.
 
     Raises:
-        InputError: the measurement can't be made.
+        InputError: the measurement isn't possible.
         ClusterError, PlaceError: the measurement failed.
     """
     model = cluster.model(request.name)
@@ -110,7 +110,7 @@ def remember(cluster: ObjectWriter, model: Json, document: BenchDocument) -> Non
     """Add the document to the model's history. If another command writes at the same time, the write is retried.
 
     Raises:
-        ClusterError: the user may not write the ConfigMap, or one with its name exists that isn't a history.
+        ClusterError: the user may not write the ConfigMap, or a ConfigMap with its name exists that isn't a history.
     """
     name = history.name(str(model["metadata"]["name"]))
     for _ in range(5):

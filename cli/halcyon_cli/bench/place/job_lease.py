@@ -1,4 +1,4 @@
-"""The lease of a measurement's Job: its extension, and the deletion of the Job, also while the API server is away.
+"""Lease of a measurement's Job: its extension, and the deletion of the Job, even while the API server is unreachable.
 
 Out of scope: the Job itself, and the length of its lease (`client_job`).
 """
@@ -40,7 +40,10 @@ class JobLease:
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Begin the lease of a Job that was created now. `longest_s` is the maximum duration of the measurement."""
+        """Begin the lease of a Job that was just created.
+
+        `longest_s` is the maximum duration of the measurement, in seconds.
+        """
         self._cluster, self._name, self._uid = cluster, str(job["metadata"]["name"]), str(job["metadata"]["uid"])
         self._longest_s, self._progress, self._clock, self._pause = longest_s, progress, clock, pause
         self._created_s = self._renewed_s = clock()
@@ -72,7 +75,7 @@ class JobLease:
         self._failing_since_s = None
 
     def record_failure(self, error: ClusterError) -> None:
-        """Show a failed request to the API server, which the caller will repeat.
+        """Show a failed request to the API server. The caller retries the request.
 
         Raises:
             ClusterError: requests have failed for `OUTAGE_S`.
@@ -85,9 +88,9 @@ class JobLease:
         self._progress(f"{error}; trying again")
 
     def delete(self) -> None:
-        """Delete the Job, and with it all that it owns.
+        """Delete the Job and all objects that it owns.
 
-        A failure is only printed: it must not replace the result, and the Job ends with its lease.
+        A failure is only printed, because the result must not be lost, and the Job ends with its lease anyway.
         """
         for attempt in range(_DELETE_ATTEMPTS):
             if attempt:

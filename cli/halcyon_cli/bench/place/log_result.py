@@ -1,8 +1,8 @@
 """Transfer of a result from a client in the cluster, as lines of its log between markers. Pure.
 
-The client's pod has no token, so the command reads its log through the API server, with the user's rights. Lines are
-base64 with a checksum at the end, so a truncated or rotated log is detected. `requests.npz` follows the document if it
-is small enough for a log.
+The client's pod has no token, so the command reads its log through the API server, with the user's permissions. Lines
+are base64 with a checksum at the end, so a truncated or rotated log is detected. `requests.npz` follows the document if
+it is small enough for a log.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from halcyon_cli.errors import Failure
 BEGIN, END = "-----BEGIN HALCYON BENCH {name}-----", "-----END HALCYON BENCH {name} {digest}-----"
 DOCUMENT, REQUESTS = "bench.json", "requests.npz"
 MAX_REQUESTS_BYTES = 6 * 2**20
-"""Maximum size of `requests.npz` in a log. The kubelet rotates a log at 10 MiB."""
+"""Maximum size of `requests.npz` in a log, in bytes. The kubelet rotates a log at 10 MiB."""
 _COLUMNS = 4000
 
 
 class ResultError(Failure):
-    """A log that doesn't contain a complete result."""
+    """The log doesn't contain a complete result."""
 
 
 def document_name(number: int) -> str:
-    """Return the name of the n-th document in a log. The first one has the name that a single document has."""
+    """Return the name of the n-th document in a log. The name of the first is that of a single document."""
     return DOCUMENT if number == 0 else f"bench-{number}.json"
 
 

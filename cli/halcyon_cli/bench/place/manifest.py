@@ -40,7 +40,8 @@ RULES: tuple[dict[str, Any], ...] = (
     {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": [*_READ, "create"]},
     {"apiGroups": ["gateway.networking.k8s.io"], "resources": ["httproutes", "grpcroutes"], "verbs": _READ},
 )
-"""Rights of the command: creating the objects of a measurement, and reading what the operator's renderer needs."""
+"""Permissions of the command: creating the objects of a measurement, and reading the objects that the renderer
+needs."""
 
 
 def text(request: BenchRequest, command: click.Command, site: BenchSite, namespace: str) -> str:

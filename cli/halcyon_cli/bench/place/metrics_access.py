@@ -1,12 +1,12 @@
 """Access of the client to the metrics of the measured pods: headless Services, and a NetworkPolicy. Pure.
 
-component   port   what it publishes
+component   port   published metrics
 server      8002   Triton: counters of the model, GPUs, energy
 balancer    9100   its agent: time of requests with and without the balancer
 
 The client has no token, so it can't list pods. It gets their addresses by resolving the name of a headless Service. The
-Job owns the Services and the policy. The policy opens these ports of the copy only to its client. Metrics of a served
-model stay closed if the site has NetworkPolicies.
+Job owns the Services and the policy. The policy opens these ports of the copy only to its client. If the site uses
+NetworkPolicies, the metrics of a served model can't be read.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ def service_name(measured: str, component: str) -> str:
 
 
 def addresses(measured: str, component: str, read_components: Sequence[str]) -> tuple[str, ...]:
-    """Return the host and port of a component's metrics; none if the client doesn't read this component."""
+    """Return the URLs of a component's metrics; empty if the client doesn't read this component."""
     if component not in read_components:
         return ()
     return (f"http://{service_name(measured, component)}:{PORTS[component]}/metrics",)
 
 
 def addressed(options: SamplingOptions, settings: ClientSettings, measured: str) -> SamplingOptions:
-    """Return the options with the addresses of a model's metrics, and the pattern of its pods' names for Prometheus.
+    """Return the options with the addresses of a model's metrics, and the pattern of its pod names for Prometheus.
 
-    Values that the user has given stay.
+    Values that the user has given stay unchanged.
     """
     if options.no_sampling:
         return options
@@ -71,7 +71,7 @@ def addressed(options: SamplingOptions, settings: ClientSettings, measured: str)
 def service(settings: ClientSettings, owner: Json, measured: str, component: str) -> dict[str, Any]:
     """Return the headless Service of a component of a measured model.
 
-    It includes pods that aren't ready, because these are read as well.
+    It includes pods that aren't ready, because their metrics are read as well.
     """
     body = client_job.owned("v1", "Service", settings, owner, name=service_name(measured, component))
     return body | {
@@ -98,7 +98,7 @@ def network_policy(settings: ClientSettings, owner: Json, measured: str, compone
 
 
 def prometheus_port(options: SamplingOptions) -> int | None:
-    """Return the port of the Prometheus that the client reads; None if it reads none."""
+    """Return the port of the Prometheus from which the client reads; None if it reads from none."""
     if options.no_sampling or not options.prometheus:
         return None
     parts = urlsplit(options.prometheus)
@@ -130,7 +130,7 @@ def with_pod_names(document: BenchDocument, servers: Sequence[Json], measured: s
 def _renamed(note: str, pod_names: Mapping[str, str]) -> str:
     """Return a note with the address at its start replaced by the pod's name.
 
-    A space or a colon follows the address.
+    An address is followed by a space or a colon.
     """
     for address, name in pod_names.items():
         tail = note.removeprefix(address)

@@ -1,4 +1,4 @@
-"""The document of a measurement in the cluster, with its place and the usage of the measured pods."""
+"""Document of a measurement in the cluster, with its place and the resource usage of the measured pods."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def client_document(content: bytes) -> BenchDocument:
 
 
 def _server(servers: Sequence[Json]) -> tuple[str | None, str | None, Any]:
-    """Return the image, the image with its digest, and the limits of Triton's container in the first pod."""
+    """Return the image, the image ID with its digest, and the resource limits of Triton's container in a pod."""
     if not servers:
         return None, None, None
     spec, status = (fields.mapping(servers[0].get(part)) for part in ("spec", "status"))
@@ -148,7 +148,7 @@ def _source(source: Json) -> str | None:
 
 
 def gpu_product(cluster: ObjectWriter, servers: Sequence[Json]) -> str | None:
-    """Return the GPU products of the pods' nodes by their label; None without GPUs, or without access to nodes."""
+    """Return the GPU products in the labels of the pods' nodes; None without GPUs or access to the nodes."""
     limits = _server(servers)[2]
     if limits is None or not limits.gpu:
         return None

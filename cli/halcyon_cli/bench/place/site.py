@@ -36,7 +36,7 @@ class BenchSite:
     pull_secrets: tuple[str, ...] = ()
     fixed_user_ids: bool = True
     network_policies: bool = False
-    """Whether the site restricts traffic of models by NetworkPolicies."""
+    """Whether the site restricts the traffic of models by NetworkPolicies."""
     gpu_budget: int | None = None
     """Maximum number of GPUs that all models together may hold; None if there is no limit, or if the user can't read
     it.
@@ -62,7 +62,7 @@ def read_site(cluster: Cluster, model: str, *, image: str = "") -> BenchSite:
 
 
 def site_of(operators: Sequence[Json], agents: Sequence[Json], *, image: str = "") -> BenchSite:
-    """Return the site's settings from the operators' Deployments and the pods with agents. Pure.
+    """Return the site's settings from the operators' Deployments and from pods that contain agents. Pure.
 
     Raises:
         InputError: the client's image is unknown.
@@ -125,7 +125,7 @@ def _number(arguments: Sequence[str], option: str) -> int | None:
 
 
 def push_hint(image: str) -> str:
-    """Return advice for nodes that can't pull the client's image."""
+    """Return advice for the case that nodes can't pull the client's image."""
     return (
         f"the nodes can't pull the client's image {image}; push it with the others (make images push REGISTRY=...), or name "
         "another one with --bench-image; a registry with a password needs imagePullSecrets of the chart"

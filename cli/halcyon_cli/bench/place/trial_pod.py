@@ -28,7 +28,7 @@ Json = Mapping[str, Any]
 ADDRESS = "127.0.0.1"
 NOTE = "a trial pod has no balancer: no queue, no rejection, no API key and no balancer time are part of the result"
 _CLOSED = ("--model-control-mode=", "--exit-timeout-secs=", "--http-restricted-api=", "--grpc-")
-"""Prefixes of server arguments that are removed. These arguments fix the loaded models, close APIs, or make the server
+"""Prefixes of server arguments that are removed, because they fix the loaded models, close APIs, or make the server
 drain."""
 _PODS_OWN = ("automountServiceAccountToken", "enableServiceLinks", "securityContext")
 _PLACEMENT = (
@@ -47,11 +47,10 @@ class TrialPod:
     template: dict[str, Any]
     """Metadata and spec of the pod."""
     config_maps: tuple[dict[str, Any], ...]
-    """ConfigMaps with the server's configuration and, if the model is stored in a ConfigMap, the model. They have no
-    owner yet.
-    """
+    """ConfigMaps with the server's configuration and, if the model is stored in a ConfigMap, the model. Their owner
+    isn't set yet."""
     egress: tuple[Json, ...]
-    """Egress rules of the NetworkPolicy for the download of the model."""
+    """Egress rules of the NetworkPolicy that allow the download of the model."""
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -83,7 +82,7 @@ def trial_pod(objects: Sequence[Json], client: ClientSettings, *, model: str) ->
 
 
 def owned(obj: Json, job: Json) -> dict[str, Any]:
-    """Return an object with the Job as its owner, with which Kubernetes deletes the object."""
+    """Return an object with the Job as its owner, so that Kubernetes deletes the object with the Job."""
     return {**obj, "metadata": {**obj["metadata"], "ownerReferences": [client_job.owner(job)]}}
 
 
@@ -96,7 +95,7 @@ def network_policy(pod: TrialPod, client: ClientSettings, job: Json) -> dict[str
 
 
 def problem(pod: Json) -> str:
-    """Return why a trial pod can't measure, or an empty text if it can.
+    """Return the reason why a trial pod can't measure; empty if it can.
 
     The reason is an error of the fetcher, or an image that can't be pulled.
     """
@@ -183,7 +182,7 @@ def _server(triton: Json, model: str) -> dict[str, Any]:
 
 
 def _config_maps(objects: Sequence[Json], rendered: Json, client: ClientSettings) -> list[dict[str, Any]]:
-    """Return the ConfigMaps among the operator's objects that the pod mounts."""
+    """Return those ConfigMaps of the operator's objects that the pod mounts."""
     mounted = {fields.mapping(volume.get("configMap")).get("name") for volume in rendered["volumes"]}
     return [
         {

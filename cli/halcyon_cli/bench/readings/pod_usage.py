@@ -1,7 +1,8 @@
 """CPU and memory of the measured pods, which the command reads from the cluster's Metrics API, `metrics.k8s.io`.
 
-The API has the mean CPU in a window of usually 15 s, and the end of the window. Only windows within the measured time
-count, so a short run may have none. Values that the client measured itself on the server's machine aren't replaced.
+The API returns the mean CPU in a window of usually 15 s, and the end of the window. Only windows within the measured
+time count, so a short run may have none. Values that the client measured itself on the server's machine aren't
+replaced.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ Json = Mapping[str, Any]
 
 POD_METRICS = Kind("metrics.k8s.io/v1beta1", "PodMetrics", "pods")
 INTERVAL_S = 5.0
-"""Minimum time between two requests to the API, in seconds. Its values change every 15 s at most."""
+"""Minimum time between two requests to the API, in seconds. Its values change at most every 15 s."""
 SLACK_S = 2.0
-"""Maximum time by which a window may extend beyond the measured time, in seconds. Both ends are known to a second."""
+"""Maximum time by which a window may extend beyond the measured time, in seconds. Both ends are known only to the
+second."""
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(h|ms|us|µs|m|s)")
 _UNIT_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6}
 _SOURCE = "metrics.k8s.io"
@@ -36,7 +38,7 @@ _OF_BALANCERS = names.CONTAINERS - {names.TRITON, names.FETCHER}
 
 @dataclass(frozen=True)
 class Usage:
-    """CPU and memory that a container used in a window."""
+    """CPU and memory usage of a container in a window."""
 
     measured: str
     """Name of the pod's ModelDeployment, from its labels."""
@@ -59,7 +61,7 @@ class UsageLog:
     _next_s: float = 0.0
 
     def read(self, cluster: Cluster, measured: Sequence[str], now_s: float) -> None:
-        """Request the usage of these ModelDeployments' pods, at most every `INTERVAL_S`.
+        """Request the resource usage of the pods of these ModelDeployments, at most every `INTERVAL_S`.
 
         A failure sets `reason` instead of raising an error.
         """
@@ -77,7 +79,7 @@ class UsageLog:
 
 
 def parse(items: Iterable[Json]) -> list[Usage]:
-    """Return the usages in PodMetrics objects. Invalid entries are left out."""
+    """Return the usages in PodMetrics objects. Invalid entries are omitted."""
     usages = []
     for item in items:
         end, window = fields.time(item.get("timestamp")), _seconds(item.get("window"))
@@ -98,7 +100,7 @@ def parse(items: Iterable[Json]) -> list[Usage]:
 
 
 def added(document: BenchDocument, log: UsageLog, servers: Sequence[Json], measured: str) -> BenchDocument:
-    """Return the document with the CPU and memory of a model's servers and balancers, and with a new verdict."""
+    """Return the document with the CPU and memory of a model's servers and balancers, and with an updated verdict."""
     from halcyon_measure.breakdown import verdict  # noqa: PLC0415  # NumPy takes a while to import
 
     end, hardware = fields.time(document.made_at), document.hardware
@@ -134,9 +136,9 @@ def _is_within(usage: Usage, begin_s: float, end_s: float) -> bool:
 
 
 def _series(usages: Sequence[Usage], value: Callable[[Usage], float], unit: Any, reason: str) -> Any:
-    """Return the sum over the pods for each window.
+    """Return the sum over all pods for each window.
 
-    The windows of pods don't coincide, so the n-th windows of all pods are added.
+    The windows of different pods don't coincide, so the n-th windows of all pods are added.
     """
     from halcyon_measure.breakdown import hardware  # noqa: PLC0415
 
@@ -150,7 +152,7 @@ def _series(usages: Sequence[Usage], value: Callable[[Usage], float], unit: Any,
 
 
 def _limit(servers: Sequence[Json], resource: str, unit: Any) -> Any:
-    """Return the sum of the server containers' limits as a figure; an unmeasured one if a container has no limit."""
+    """Return the sum of the server containers' limits as a figure; it is unmeasured if a container has no limit."""
     from halcyon_measure.results.figure import Figure, unmeasured  # noqa: PLC0415
 
     total = 0.0

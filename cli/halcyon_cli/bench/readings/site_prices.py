@@ -19,7 +19,7 @@ def of_site(options: SamplingOptions, intensity: str) -> SamplingOptions:
     An empty text means that the site has none.
 
     Raises:
-        InputError: the site's value isn't possible.
+        InputError: the site's value is invalid.
     """
     if options.carbon_intensity is not None or not intensity:
         return options
@@ -38,9 +38,9 @@ def of_site(options: SamplingOptions, intensity: str) -> SamplingOptions:
 
 
 def priced(options: SamplingOptions, model: Json, measured_gpus: int) -> SamplingOptions:
-    """Return the options with the price of this many GPUs, from the model's own costs, unless the user gave a price.
+    """Return the options with the price of `gpus` GPUs, from the model's own costs, unless the user gave a price.
 
-    The price of one GPU is `status.cost.perHour` over `status.cost.gpus`, as in `halcyon top`.
+    The price of one GPU is `status.cost.perHour` divided by `status.cost.gpus`, as in `halcyon top`.
     """
     cost = fields.mapping(fields.mapping(model.get("status")).get("cost"))
     gpus, per_hour = fields.count(cost.get("gpus")), fields.text(cost.get("perHour"))
@@ -52,4 +52,4 @@ def priced(options: SamplingOptions, model: Json, measured_gpus: int) -> Samplin
         return options
     from halcyon_measure.breakdown.energy import MAX_PRICE_PER_HOUR  # noqa: PLC0415
 
-    return replace(options, price_per_hour=price) if 0 < price <= MAX_PRICE_PER_HOUR else options
+    return replace(options, price_per_hour=price) if 0 <= price <= MAX_PRICE_PER_HOUR else options

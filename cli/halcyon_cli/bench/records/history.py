@@ -1,7 +1,7 @@
-"""History of a model's measurements, which is a ConfigMap with the ten newest summaries. Pure.
+"""History of a model's measurements: a ConfigMap with the ten newest summaries. Pure.
 
 The ModelDeployment owns the ConfigMap, so Kubernetes deletes them together. A summary is the document without its
-timeline, limited to 20 KiB, so ten fit into one ConfigMap.
+timeline, limited to 20 KiB, so that ten fit into one ConfigMap.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def name(model: str) -> str:
 
 
 def summary(document: BenchDocument) -> str:
-    """Return the document as one line of JSON, without its timeline, and shortened until it fits.
+    """Return the document as one line of JSON, without its timeline, and shortened until it is within the size limit.
 
-    The result is still a valid document: lists become shorter, and optional parts are left out, the largest first.
+    The result is still a valid document: lists become shorter, and optional parts are omitted, the largest first.
     """
     fields = document.model_dump(mode="json") | {"timeline": []}
     optional = [name for name, field in BenchDocument.model_fields.items() if field.default is None and name != "place"]
@@ -44,20 +44,20 @@ def summary(document: BenchDocument) -> str:
 
 
 def key(document: BenchDocument) -> str:
-    """Return the key of a summary in the ConfigMap. The alphabetical order of the keys is the order of time."""
+    """Return the key of a summary in the ConfigMap. The alphabetical order of keys is also chronological."""
     return re.sub(r"[^0-9TZ]", "", document.made_at) + ".json"
 
 
 def extended(model: Json, stored: Json | None, document: BenchDocument) -> dict[str, Any]:
-    """Return the ConfigMap with one more summary, and without the oldest ones beyond ten.
+    """Return the ConfigMap with one more summary, limited to the ten newest.
 
     It keeps the resource version of the stored ConfigMap, so that a concurrent write is detected.
     """
     before = dict((stored or {}).get("data") or {})
-    # Two measurements can end in the same second.
-    new_key = key(document)
-    while new_key in before:
-        new_key = new_key.removesuffix(".json") + "x.json"
+    # Two measurements can end in the same second, and the clocks of nodes differ. The new result is always the newest.
+    new_key, newest_key = key(document), max(before, default="")
+    if new_key <= newest_key:
+        new_key = _next_key(newest_key)
     data = before | {new_key: summary(document)}
     newest = {entry_key: data[entry_key] for entry_key in sorted(data)[-MAX_ENTRIES:]}
     meta = model["metadata"]
@@ -73,8 +73,17 @@ def extended(model: Json, stored: Json | None, document: BenchDocument) -> dict[
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": newest}
 
 
+def _next_key(newest: str) -> str:
+    """Return a key that follows the newest one in alphabetical order."""
+    stem = newest.removesuffix(".json")
+    base, separator, number = stem.rpartition("x")
+    if not (separator and number.isdecimal()):
+        base, number = stem, "0"
+    return f"{base}x{int(number) + 1:04d}.json"
+
+
 def entries(stored: Json | None) -> list[dict[str, Any]]:
-    """Return the summaries in a ConfigMap, the newest first. Invalid ones are left out."""
+    """Return the summaries in a ConfigMap, newest first. Invalid summaries are omitted."""
     data = (stored or {}).get("data") or {}
     summaries = []
     for entry_key in sorted(data, reverse=True):

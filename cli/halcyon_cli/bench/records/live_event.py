@@ -1,4 +1,4 @@
-"""Events on a measurement of a served model, which explain to others why its load rose."""
+"""Events about the measurement of a served model, which show other users why its load rose."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def event(model: Json, *, now: datetime, began: bool, ended: str | None = None) 
 
 
 def record(cluster: ObjectWriter, model: Json, *, began: bool, ended: str | None = None) -> None:
-    """Create the Event. Without the right to create it, print a note and continue."""
+    """Create the Event. If the user lacks the permission, print a note and continue."""
     try:
         cluster.create(EVENT, event(model, now=datetime.now(UTC), began=began, ended=ended))
     except ClusterError as error:

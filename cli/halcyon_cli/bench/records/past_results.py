@@ -1,4 +1,4 @@
-"""`halcyon bench history NAME`: earlier results of a model, the newest first."""
+"""`halcyon bench history NAME`: earlier results of a model, newest first."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def row(summary: Mapping[str, Any]) -> list[str]:
 
 
 def _load(summary: Mapping[str, Any], scenario: Mapping[str, Any]) -> str:
-    """Return the load of a summary. The figures of a sweep are those of its last point."""
+    """Return the load of a summary as text. For a sweep, it is the load of the last point."""
     rate, callers, kind = scenario.get("rate_rps"), scenario.get("callers"), str(scenario.get("kind"))
     load = f"{kind} {rate:g}/s" if isinstance(rate, int | float) else kind if callers is None else f"{kind} x{callers}"
     points = fields.mappings(fields.mapping(summary.get("sweep")).get("points"))

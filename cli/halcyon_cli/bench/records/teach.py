@@ -1,4 +1,4 @@
-"""`--teach`: the measured capacity of one replica, in the ConfigMap NAME-capacity, from which the planner starts.
+"""`--teach`: stores the measured capacity of one replica in the ConfigMap NAME-capacity, for the planner.
 
 The operator decides whether it applies (`halcyon.control.state.measured_capacities`). Pure, except for `write`.
 """
@@ -23,20 +23,20 @@ Json = Mapping[str, Any]
 
 _FEW_EXECUTIONS = 5
 _CONTRADICTED = 2.0
-"""Ratio of the rate that batch times predict to the measured saturation rate, above which the batch times are not
+"""Ratio of the rate predicted from batch times to the measured saturation rate. Above it, the batch times are not
 used."""
 _REACHED = 1.3
-"""Maximum ratio of two saturation rates: that which batches of the configured size would give, and the measured one. Up
-to it, the server is taken to execute batches of this size. Above it, the largest executed size is taught."""
+"""Maximum ratio of the saturation rate predicted for batches of the configured size to the measured one. If the ratio
+is higher, the server doesn't seem to reach this batch size, and the largest executed size is stored instead."""
 _ATTEMPTS = 5
 _MIN_MS = 0.001
 
 
 def measured(document: BenchDocument) -> MeasuredCapacity:
-    """Return the capacity of one replica, from a measurement of a copy.
+    """Return the capacity of one replica, from the measurement of a copy.
 
     Raises:
-        InputError: the measurement can't be used; the message has the reason.
+        InputError: the measurement can't be used; the message gives the reason.
     """
     place = document.place
     revision, image, product = (None, None, None) if place is None else (place.revision, place.image, place.gpu_product)
@@ -59,10 +59,10 @@ def of_server(
     measured_at: str,
     source: Literal["bench", "tune"],
 ) -> MeasuredCapacity:
-    """Return a measured capacity with these lines, and with revision, image and GPU of the measured servers.
+    """Return a measured capacity with these lines, and with the revision, image and GPU of the measured servers.
 
     Raises:
-        InputError: revision or image is unknown, or there are several GPU products.
+        InputError: the revision or the image is unknown, or there are several GPU products.
     """
     if revision is None or image is None:
         raise InputError("the revision and the image of the measured pods aren't known, so nothing is taught")
@@ -81,7 +81,7 @@ def of_server(
 
 
 def line(document: BenchDocument) -> MeasuredLine:
-    """Return the times of one replica's batches, or else those of its concurrent requests.
+    """Return the execution times of one replica's batches, or else of its concurrent requests.
 
     Raises:
         InputError: neither was measured, or the run isn't valid.
@@ -130,10 +130,10 @@ def line(document: BenchDocument) -> MeasuredLine:
 
 
 def _times(document: BenchDocument) -> dict[int, tuple[int, float]]:
-    """Return the number of executions and the mean milliseconds of a batch, by its rows.
+    """Return the number of executions and the mean time in milliseconds for each batch size in rows.
 
-    The time includes input and output, as the planner counts it. Sizes with few executions are left out, unless all
-    have few.
+    The time includes input and output, as in the planner. Sizes with few executions are omitted, unless all sizes have
+    few.
     """
     sizes = () if document.batches is None else document.batches.sizes
     times = {
@@ -145,7 +145,7 @@ def _times(document: BenchDocument) -> dict[int, tuple[int, float]]:
 
 
 def _fitted(times: Mapping[int, tuple[int, float]]) -> tuple[float, float]:
-    """Return the constant and the time per row, in milliseconds, by least squares. Neither is negative.
+    """Return the constant time and the time per row, in milliseconds, fitted by least squares. Neither is negative.
 
     If only one batch size was executed, all of its time is constant.
     """
@@ -159,9 +159,9 @@ def _fitted(times: Mapping[int, tuple[int, float]]) -> tuple[float, float]:
 
 
 def config_map(model: Json, stored: Json | None, document: MeasuredCapacity) -> dict[str, Any]:
-    """Return the ConfigMap of a model's measured capacity.
+    """Return the ConfigMap with a model's measured capacity.
 
-    It keeps the stored one's resource version, so that a concurrent write is detected.
+    It keeps the resource version of the stored ConfigMap, so that a concurrent write is detected.
     """
     meta = model["metadata"]
     name = str(meta["name"])
@@ -180,7 +180,7 @@ def check_rights(cluster: ObjectWriter) -> None:
     """Check that the user may write the ConfigMap with the measured capacity.
 
     Raises:
-        InputError: a right is missing.
+        InputError: a permission is missing.
     """
     missing = [verb for verb in ("get", "create", "update") if not cluster.may(verb, kinds.CONFIG_MAP)]
     if missing:
@@ -191,11 +191,11 @@ def check_rights(cluster: ObjectWriter) -> None:
 
 
 def write(cluster: ObjectWriter, model: Json, document: MeasuredCapacity) -> None:
-    """Create or replace the ConfigMap. After a concurrent write of another command, the write is retried.
+    """Create or replace the ConfigMap. If another command writes it at the same time, retry.
 
     Raises:
-        ClusterError: the user may not write it, or all attempts conflicted with other writes.
-        InputError: a ConfigMap with this name exists, and has something else.
+        ClusterError: the user may not write the ConfigMap, or all attempts conflicted with other writes.
+        InputError: a ConfigMap with this name exists but has other content.
     """
     name = names.measured_capacity(str(model["metadata"]["name"]))
     for _ in range(_ATTEMPTS):
@@ -217,7 +217,7 @@ def _is_of_model(config_map: Json, model: Json) -> bool:
 
 
 def sentence(model: Json, document: MeasuredCapacity) -> str:
-    """Return a sentence about the stored capacity, and whether the planner uses it."""
+    """Return a sentence about the stored capacity that also says whether the planner uses it."""
     name = str(model["metadata"]["name"])
     descriptions = []
     for measured_line in document.lines:

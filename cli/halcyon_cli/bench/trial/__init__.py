@@ -1,1 +1,1 @@
-"""Measured points of a tuning run, in a trial pod whose server changes its configuration in place."""
+"""Measurement of points for a tuning run, in a trial pod whose server changes its configuration in place."""

@@ -1,8 +1,8 @@
-"""Triton's configuration of the model with other settings of batches, instances and threads. Pure.
+"""Triton's configuration of the model with changed settings of batches, instances and threads. Pure.
 
 A setting has the same effect as the field of a ModelDeployment in the fetcher (`halcyon.model_config.merge`). A
-configuration that a tuning run finds therefore performs the same when it is set in the spec. Other parts of the model's own
-configuration don't change.
+configuration that a tuning run finds therefore performs the same when it is set in the spec. Other parts of the model's
+own configuration stay unchanged.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Any
 from halcyon_tune.points import Configuration
 
 _OWN_PLACEMENT = "KIND_MODEL"
-"""Kind of an instance group for which the model itself decides where its instances run."""
+"""Kind of an instance group whose placement the model itself determines."""
 _MEMORY = re.compile(
     r"out ?of ?memory|bad_alloc|memoryerror|cannot allocate memory|failed to allocate|shared memory pool size|\boom\b", re.IGNORECASE
 )  # fmt: skip
-"""Pattern of messages about a lack of memory, from Triton, its backends and CUDA."""
+"""Pattern of messages about insufficient memory, from Triton, its backends and CUDA."""
 
 
 def changed(config: Mapping[str, Any], configuration: Configuration, *, threads_parameter: str) -> dict[str, Any]:
     """Return the configuration of a model with the settings of `configuration`.
 
-    `threads_parameter` is the key of `model.parameters` for the threads of an instance; empty if the threads don't
-    change.
+    `threads_parameter` is the key in `model.parameters` for the number of threads of an instance; empty if that number
+    stays unchanged.
     """
     document: dict[str, Any] = json.loads(json.dumps(config))
     batches = configuration.max_batch > 1 or int(document.get("max_batch_size", 0)) > 0
@@ -51,5 +51,5 @@ def changed(config: Mapping[str, Any], configuration: Configuration, *, threads_
 
 
 def is_about_memory(message: str) -> bool:
-    """Return whether a message of Triton or of a backend is about a lack of memory."""
+    """Return whether a message of Triton or of a backend is about insufficient memory."""
     return _MEMORY.search(message) is not None

@@ -19,12 +19,12 @@ from halcyon_tune.points import Configuration, Load, Point
 
 POLL_S = 0.5
 UNREACHABLE_S = 120.0
-"""Time, in seconds, after which the client gives up a point server that can't be reached. Connections through the API
-server may break for a moment."""
+"""Time, in seconds, after which the client gives up on a point server that can't be reached. Connections through the
+API server may break for a moment."""
 
 
 class PointClient:
-    """Implementation of `Measuring` that requests points from the server in a trial pod."""
+    """Implementation of `Measuring` that sends requests for points to the server in a trial pod."""
 
     def __init__(
         self,
@@ -39,12 +39,12 @@ class PointClient:
 
         Args:
             connect: function that returns an open connection to the point server. It raises ClusterError or OSError.
-            threads_parameter: key of `model.parameters` for the threads of an instance; empty if the threads don't
-                change.
+            threads_parameter: key in `model.parameters` for the number of threads of an instance; empty if that number
+                stays unchanged.
             keep: function that is called at least once a second. It extends the pod's lease, and raises an error if the
-                pod is gone.
+                pod no longer exists.
             show: function that shows progress.
-            unreachable_s: time after which a server that can't be reached is given up.
+            unreachable_s: time after which the client gives up on a server that can't be reached, in seconds.
         """
         self._connect, self._threads_parameter, self._keep, self._show = connect, threads_parameter, keep, show
         self._unreachable_s = unreachable_s
@@ -72,7 +72,7 @@ class PointClient:
         """Measure a point, and return it.
 
         Raises:
-            TuneError: no point can be measured any more.
+            TuneError: no further points can be measured.
         """
         self._count += 1
         path = f"/points/{self._count}"
@@ -97,7 +97,7 @@ class PointClient:
     def _exchange(
         self, method: str, path: str, document: Mapping[str, Any] | None = None
     ) -> tuple[int, dict[str, Any]]:
-        """Send one request, and send it again while the server can't be reached.
+        """Send one request, and retry it while the server can't be reached.
 
         Raises:
             TuneError: the server can't be reached for `unreachable_s`.

@@ -1,4 +1,4 @@
-"""JSON form of points and of their requests, for the transfer between a command and the server in a trial pod. Pure."""
+"""JSON form of points and of requests for them, for the transfer between a command and a trial pod. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def request(configuration: Configuration, load: Load, *, threads_parameter: str)
 
 
 def parsed_request(document: Json) -> tuple[Configuration, Load, str]:
-    """Parse the output of `request` into configuration, load, and the key of the parameter for threads.
+    """Parse the output of `request` into the configuration, the load, and the key of the parameter for threads.
 
     Raises:
         ValueError, KeyError, TypeError: the document isn't a request.

@@ -1,6 +1,6 @@
-"""Measurement of points on a Triton with explicit model control: a change of its configuration, then a load.
+"""Measurement of points on a Triton with explicit model control: a change of the model's configuration, then a load.
 
-Out of scope: which point comes next (`halcyon_tune`), and the pod (`bench.place.trial_pod`).
+Out of scope: choosing the next point (`halcyon_tune`), and the pod (`bench.place.trial_pod`).
 """
 
 from __future__ import annotations
@@ -31,17 +31,16 @@ from halcyon_tune.errors import TuneError
 from halcyon_tune.points import Configuration, FailureKind, Load, Point, Rate
 
 MIN_S, MAX_S = 3.0, 30.0
-"""Minimum and maximum duration of the load of a point with callers, in seconds."""
+"""Minimum and maximum duration of a point's load if it consists of callers, in seconds."""
 MIN_ANSWERS = 200
-"""Minimum number of answers in a load of callers: it ends before `MAX_S` once it has them, `ROUNDS` for each caller, and
-`MIN_S` is over.
-"""
+"""Minimum number of answers to a load of callers. The load ends before `MAX_S` once it has these answers and `ROUNDS`
+for each caller, and `MIN_S` has passed."""
 ROUNDS = 12
 RESTART_WITHIN_S = 120.0
-"""Maximum time for an ended server to restart and to load the model, in seconds."""
+"""Maximum time for a server that has ended to restart and to load the model, in seconds."""
 _NEW_WARM_UP_S, _SAME_WARM_UP_S = 10.0, 1.0
 _NEAR_LIMIT = 0.85
-"""Share of the memory limit above which the memory is considered the reason why a server ended."""
+"""Share of the memory limit above which insufficient memory is considered the reason why a server ended."""
 _POLL_S = 0.25
 _ATTEMPTS = 8
 
@@ -65,12 +64,12 @@ class TrialRunner:
             prepared: the measurement, whose load each point replaces.
             config: the configuration with which the server started, and to which each change is applied
                 (`Repository.config`).
-            threads_parameter: key of `model.parameters` for the threads of an instance; empty if the threads don't
-                change.
+            threads_parameter: key in `model.parameters` for the number of threads of an instance; empty if that number
+                stays unchanged.
             show: function that shows progress.
-            restart_within_s: maximum time for an ended server to restart, in seconds.
-            is_paired: whether all loads have the same arrivals, but for their rate. That makes comparisons more exact,
-                and intervals of repeated measurements too narrow.
+            restart_within_s: maximum time for a server that has ended to restart, in seconds.
+            is_paired: whether all loads have the same arrival pattern, scaled to their rate. This makes comparisons
+                more exact, but intervals of repeated measurements too narrow.
         """
         sampling = SamplingSettings() if prepared.sampling is None else prepared.sampling
         self._prepared = replace(prepared, sampling=replace(sampling, idle_s=0.0))
@@ -80,13 +79,13 @@ class TrialRunner:
         self._current: Configuration | None = None
         self._is_paired, self._loads = is_paired, 0
         self._memory: tuple[float, float] | None = None
-        """Last reading of the server's memory and its memory limit, in bytes."""
+        """Last reading of the server's memory usage and its memory limit, in bytes."""
 
     def measure(self, configuration: Configuration, load: Load) -> Point:
         """Change to the configuration, put the load on it, and return the measured point.
 
         Raises:
-            TuneError: the server has ended and didn't restart in time, so no point can be measured any more.
+            TuneError: the server has ended and didn't restart in time, so no further points can be measured.
             KeyboardInterrupt: the user ends the tuning.
         """
         began = time.monotonic()
@@ -152,7 +151,7 @@ class TrialRunner:
         return run
 
     def _answers(self) -> bool:
-        """Return whether the server is ready. After a load, a server may need a moment to respond."""
+        """Return whether the server is ready. After a load, it may take a moment to respond."""
         for _ in range(_ATTEMPTS):
             if self._repository.is_ready():
                 return True
@@ -160,7 +159,7 @@ class TrialRunner:
         return False
 
     def _process(self) -> int | None:
-        """Return the server's process, by which a restart is detected; None if it isn't visible."""
+        """Return the server's process, with which a restart is detected; None if it isn't visible."""
         target = self._prepared.target
         return local_process.listener(target.host, target.port) if local_process.is_local(target.host) else None
 
@@ -173,7 +172,7 @@ class TrialRunner:
                 self._memory = sample.memory, sample.memory_limit
 
     def _wait_for_restart(self, message: str) -> tuple[FailureKind, str]:
-        """Wait until an ended server has restarted, and return the kind and the description of the failure.
+        """Wait until a server that has ended has restarted; return the kind and the description of the failure.
 
         Raises:
             TuneError: the server doesn't restart in time.
@@ -192,7 +191,7 @@ class TrialRunner:
 
 
 def rate_s(load: Rate) -> float:
-    """Return the duration of a load at a rate, in seconds. Pure."""
+    """Return the duration of a load with a given rate, in seconds. Pure."""
     length = max(MIN_S, load.min_s, max(load.min_requests, MIN_ANSWERS) / load.rate_rps)
     return min(length, MAX_DURATION_S if load.min_requests else MAX_S)
 
@@ -200,8 +199,8 @@ def rate_s(load: Rate) -> float:
 def ending(message: str, memory: tuple[float, float] | None) -> tuple[FailureKind, str]:
     """Return the kind and the description of the failure that ended a server. Pure.
 
-    `memory` is the last reading of its memory and its limit, in bytes. The cgroup is removed with the process, so its
-    cause of death can't be read. A server that was near its limit counts as one with too little memory.
+    `memory` is the last reading of its memory usage and its limit, in bytes. The cgroup is removed with the process, so
+    the cause can't be read there. If the server was near its limit, insufficient memory is assumed.
     """
     used, limit = memory or (0.0, 0.0)
     lacks_memory = model_config.is_about_memory(message) or (limit > 0 and used >= _NEAR_LIMIT * limit)
@@ -249,7 +248,7 @@ def point(configuration: Configuration, load: Load, run: Run, *, seconds: float)
 
 
 def _memory(observations: Observations | None) -> int | None:
-    """Return the peak memory of the GPUs in bytes, or else that of the server; None if neither is known."""
+    """Return the peak memory of the GPUs in bytes, or else the peak memory of the server; None if neither is known."""
     if observations is None:
         return None
     pages = [page for server in observations.servers for page in server.samples]
@@ -272,7 +271,7 @@ def _power(observations: Observations | None) -> float | None:
 
 
 def _messages(run: Run) -> str:
-    """Return the most frequent error message of a run's failures, without rejections; empty if there is none."""
+    """Return the most frequent error message among a run's failures, except rejections; empty if there is none."""
     columns = run.columns
     failed = ~np.isin(columns.outcome, (Outcome.ANSWERED, Outcome.REJECTED, Outcome.NOT_SENT)) & (columns.kind >= 0)
     if not np.any(failed):

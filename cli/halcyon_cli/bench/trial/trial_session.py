@@ -1,7 +1,7 @@
 """A trial pod in which a command measures many points, from the checks before its creation to its removal.
 
 The search runs in the command, because it needs the simulator; loads are sent within the pod. The command connects to
-the pod by a tunnel through the API server, as `kubectl port-forward` does. For this, no Service and no NetworkPolicy is
+the pod by a tunnel through the API server, as `kubectl port-forward` does, so no Service and no NetworkPolicy is
 needed.
 """
 
@@ -40,10 +40,10 @@ _TIMEOUT_S = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class TrialServer:
-    """The server of a trial pod: what its measurements are valid for."""
+    """Properties of a trial pod's server for which its measurements are valid."""
 
     revision: str
-    """Name of the ControllerRevision that the pod is made from."""
+    """Name of the ControllerRevision from which the pod was created."""
     image: str | None
     gpu_product: str | None
 
@@ -128,8 +128,8 @@ class TrialSession:
     def points(self, threads_parameter: str = "") -> PointClient:
         """Return the client that measures points in the pod.
 
-        `threads_parameter` is the key of `model.parameters` for the threads of an instance; empty if the threads don't
-        change.
+        `threads_parameter` is the key in `model.parameters` for the number of threads of an instance; empty if that
+        number stays unchanged.
         """
         return PointClient(self._connect, threads_parameter=threads_parameter, keep=self._keep, show=self._progress)
 

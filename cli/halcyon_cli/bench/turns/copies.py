@@ -1,7 +1,7 @@
 """Copies of several models that exist at the same time, and the Job of the client that measures them in turns.
 
 The Job is named after the first model. It owns all copies, so they are removed together. Out of scope: the turns
-themselves (`sides`), and one model alone (`place.in_cluster`).
+themselves (`sides`), and measuring one model alone (`place.in_cluster`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ROUND_S, _END_S = 3.0, 120.0
 
 @dataclass(frozen=True)
 class CopiedSide:
-    """One of the measured models with its copy."""
+    """One of the models that are measured in turns, with its copy."""
 
     request: BenchRequest
     model: Json
@@ -56,11 +56,11 @@ def run(
 ) -> list[BenchDocument] | None:
     """Measure copies of several models in turns, and return their documents in the order of the requests.
 
-    With --against, there are two requests, of which the first is the baseline, and only the second has a document. If
-    the models can't be measured in turns, a note with the reason is printed, and the result is None.
+    With --against, there are two requests. The first is the baseline, and only the second has a document. If the models
+    can't be measured in turns, a note with the reason is printed, and the result is None.
 
     Raises:
-        InputError, MeasureError: a measurement can't be made.
+        InputError, MeasureError: the measurement isn't possible.
         ClusterError, PlaceError: the measurement failed.
     """
     if why := options_refusal(requests):
@@ -128,7 +128,7 @@ def sides_refusal(sides: Sequence[CopiedSide]) -> str:
     """Return the reason why one client can't measure these models; empty if it can. Pure.
 
     Raises:
-        InputError: their objectives differ, so their results couldn't be compared.
+        InputError: the models' objectives differ, so their results couldn't be compared.
     """
     objectives = {side.request.name: side.load.objective for side in sides}
     if len(set(objectives.values())) > 1 and not sides[0].request.load.has_load and not sides[0].request.answer.against:
@@ -227,7 +227,7 @@ def client_of(namespace: str, sides: Sequence[CopiedSide], site: BenchSite, comm
 
 
 def _tolerations(runtimes: Sequence[Json]) -> list[Json]:
-    """Return the tolerations of all models without duplicates, because the client may run on a node of any model."""
+    """Return the tolerations of all models without duplicates, because the client may run on a node of any of them."""
     tolerations: list[Json] = []
     for runtime in runtimes:
         for toleration in fields.mappings(fields.mapping(runtime.get("placement")).get("tolerations")):
@@ -237,7 +237,7 @@ def _tolerations(runtimes: Sequence[Json]) -> list[Json]:
 
 
 def _limits(requests: Sequence[BenchRequest]) -> Deadlines:
-    """Return the deadlines: those of one measurement, multiplied by the number of turns."""
+    """Return the deadlines of one measurement multiplied by the number of turns."""
     limits = deadlines(requests[0])
     request = requests[0]
     turns = len(requests)
@@ -260,7 +260,7 @@ def _pods(result: PlacedResult, side: CopiedSide) -> tuple[Json, ...]:
 def _with_gpus(document: BenchDocument, first: str | None, second: str | None) -> BenchDocument:
     """Return the document, with a note in its comparison if the two models had different GPUs.
 
-    The client that makes the comparison can't read nodes.
+    The client, which computes the comparison, can't read nodes.
     """
     if first == second or document.comparison is None:
         return document

@@ -1,4 +1,4 @@
-"""The client that measures several models in turns: rounds of one load, or one run of each search at a time."""
+"""Client that measures several models in turns, in rounds of one load or with one run of each search at a time."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def run(
 ) -> int:
     """Measure the models of --side in turns, write their documents to the log, and return the exit status.
 
-    With --against, there are two models: the first is the baseline, and the document of the second has the comparison.
+    With --against, there are two models. The first is the baseline, and the document of the second has the comparison.
 
     Raises:
         MeasureError: a process of the load failed, or two results can't be compared.

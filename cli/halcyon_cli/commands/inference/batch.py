@@ -1,6 +1,6 @@
 """`halcyon batch`: runs a data set through a served model, and lists and controls such batches.
 
-The commands create and change BatchInference objects. Out of scope: what the operator does with these objects
+The commands create and change BatchInference objects. Out of scope: the operator's processing of these objects
 (`halcyon.batch`).
 """
 
@@ -58,7 +58,7 @@ exit status:
 
 
 def _output_options(command: Any) -> Any:
-    """Add -o and --no-color. The long form --output is taken by the option for the place of the results."""
+    """Add the options -o and --no-color. -o has no long form, because --output is the place of the results."""
 
     def wrapper(form: OutputForm, no_color: bool, **others: Any) -> Any:  # noqa: ARG001  # its tables have no colour
         return command(output=Output(form), **others)
@@ -172,7 +172,7 @@ def manifest(model: str, namespace: str, options: Json, *, now: float) -> Json:
 
 
 def _place(option: str, place: str | None, options: Json) -> dict[str, Any]:
-    """Return the field `input` or `output` for a place, with the options for buckets if it is in one."""
+    """Return the field `input` or `output` of the spec for a place, with bucket options if it is in a bucket."""
     example = f"for example {option} pvc://sets/2026/images.npz, where sets is a PersistentVolumeClaim, or {option} s3://sets/images.npz"
     if not place:
         raise InputError(f"{option} is missing; {example}")
@@ -334,7 +334,7 @@ def _follow(cluster: ObjectWriter, name: str) -> int:
 
 
 def _next(cluster: ObjectWriter, name: str, last: Json, outage: OutageNotice) -> Json:
-    """Return the present state of a batch, or the last one if the request fails."""
+    """Return the current state of a batch, or the last known state if the request fails."""
     try:
         batch = cluster.find(BATCH_INFERENCE, name)
     except ClusterError as error:

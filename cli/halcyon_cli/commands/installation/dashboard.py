@@ -64,10 +64,10 @@ def main(port: int, model: str | None, no_browser: bool, target: Target) -> int:
 
 
 def find(cluster: Cluster) -> tuple[Cluster, str, int, str]:
-    """Return a client for the operator's namespace, a ready pod of the operator, and port and scheme of the dashboard.
+    """Return a client for the operator's namespace, a ready operator pod, and the port and scheme of the dashboard.
 
     Raises:
-        ClusterError: there is no operator, no pod of it is ready, or the dashboard is off.
+        ClusterError: there is no operator, none of its pods is ready, or the dashboard is off.
     """
     pods = of_operators(cluster, kinds.POD)
     if not pods:
@@ -99,7 +99,7 @@ def _is_ready(pod: Mapping[str, Any]) -> bool:
 
 
 def serve(listener: socket.socket, cluster: Cluster, pod: str, port: int) -> None:
-    """Forward each connection of the listener to the pod's port, until interrupted."""
+    """Forward each connection of the listener to the pod's port until interrupted."""
     while True:
         client, _ = listener.accept()
         threading.Thread(target=_forward, args=(client, cluster, pod, port), daemon=True).start()

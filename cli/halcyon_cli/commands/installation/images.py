@@ -70,7 +70,7 @@ def _in_file(file: Path) -> list[Any]:
 
 
 def images(documents: Iterable[Any]) -> Iterator[str]:
-    """Yield the images named by objects: in containers, arguments such as `--server-image`, annotations and models."""
+    """Yield the images that objects name in containers, arguments such as `--server-image`, annotations and models."""
     for document in documents:
         obj = fields.mapping(document)
         if obj.get("kind") == "List":

@@ -78,7 +78,7 @@ def skewed(client: str, operator: str) -> bool:
 
 
 def _operators(cluster: Cluster) -> tuple[Sequence[OperatorVersion], str]:
-    """Return the operators that the user may read, and why they are unknown; empty if they are known."""
+    """Return the operators that the user may read, and the reason why there are none; empty if they are known."""
     try:
         return [_operator(deployment) for deployment in of_operators(cluster, kinds.DEPLOYMENT)], ""
     except ClusterError as error:

@@ -1,1 +1,1 @@
-"""Commands that read or make measurements, except `halcyon bench`."""
+"""Commands that make or show measurements, except `halcyon bench`."""

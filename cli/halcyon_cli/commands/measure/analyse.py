@@ -127,7 +127,7 @@ def _measure(
     gpu: str | None,
     threads: int | None,
 ) -> tuple[Alone | None, Roofline | None]:
-    """Return the measurement of the model without a server, and its roofline; None for one that wasn't requested."""
+    """Return the measurement of the model without a server, and its roofline; None for each that wasn't requested."""
     from halcyon_measure.roofline import build, published  # noqa: PLC0415
 
     if gpu:

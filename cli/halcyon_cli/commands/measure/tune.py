@@ -1,4 +1,4 @@
-"""`halcyon tune NAME`: finds the batch sizes, instances and threads that serve most within an objective.
+"""`halcyon tune NAME`: finds the batch sizes, instances and threads with the highest throughput within an objective.
 
 Out of scope: the search (`halcyon_tune`), the measurement (`halcyon_cli.bench.tune_run`), and the canary of --apply
 (`halcyon_cli.bench.canary`).
@@ -191,7 +191,7 @@ def _apply_as_canary(
     start_s: float,
     show: Callable[[str], None],
 ) -> TuneResult:
-    """Return the result with that of the canary, if one was started."""
+    """Return the result, with the result of the canary if one was started."""
     command = cluster.target.command
     if not result.is_shown:
         warn(command, f"nothing is applied: {result.why or result.end}")
@@ -221,7 +221,7 @@ def _apply_as_canary(
 
 
 def _throttled_progress(command: str) -> Callable[[str], None]:
-    """Return a function that prints progress to stderr, at most one line in `_LOG_INTERVAL_S`, for a log."""
+    """Return a function that prints progress to stderr for a log, at most one line per `_LOG_INTERVAL_S`."""
     last = -math.inf
 
     def show(text: str) -> None:
@@ -241,7 +241,7 @@ def _is_confirmed(question: str) -> bool:
 
 
 def _teach(cluster: ObjectWriter, tuned: MeasuredTune, result: TuneResult) -> bool:
-    """Write the measured capacity of the revision that serves now, and return whether it was written."""
+    """Store the measured capacity of the serving revision, and return whether it was stored."""
     canary = result.canary or {}
     revision = str(canary.get("revision") or "") if canary.get("end") == "promoted" else ""
     command = cluster.target.command
@@ -271,7 +271,7 @@ def _show(result: TuneResult, namespace: str, output: Output) -> None:
 
 
 def _status(result: TuneResult, *, apply: bool = False) -> int:
-    """Return the exit status."""
+    """Return the exit status of the command."""
     if result.end in {"undecided", "interrupted", "failed"} or result.best is None:
         return 1
     is_done = not result.change or (result.canary or {}).get("end") == "promoted"

@@ -1,6 +1,6 @@
-"""`halcyon history`, `undo` and `restart`: commands for a model's revisions, as `kubectl rollout` for Deployments.
+"""`halcyon history`, `undo` and `restart`: commands for a model's revisions, like `kubectl rollout` for Deployments.
 
-Out of scope: the contents of a revision, and the patch of a roll-back (`halcyon_cli.rollout.revisions`).
+Out of scope: the contents of a revision, and the patch of a rollback (`halcyon_cli.rollout.revisions`).
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def main(name: str, watch: bool, limit_s: float | None, target: Target, output: 
 
 
 def _fetching(cluster: Cluster, name: str, model: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """Return the server pods of a model, if its status counts one that fetches the model; else nothing."""
+    """Return the server pods of a model if, by its status, a pod is fetching the model; otherwise an empty list."""
     counts = fields.mapping(fields.mapping(model.get("status")).get("pods"))
     if not fields.count(counts.get("fetching")):
         return ()
@@ -102,7 +102,7 @@ def follow(
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> Progress:
-    """Poll until the rollout or the time limit ends, show each change, and return the last progress.
+    """Poll until the rollout ends or the time limit is reached; show each change, and return the last progress.
 
     A failed request counts as no change, because the API server may restart during a long rollout. A long outage is
     reported on stderr.

@@ -28,7 +28,8 @@ function text(value) {
   if (value === null || value === undefined) return "-";
   const size = Math.abs(value);
   if (Number.isInteger(value) || size >= 1000) return value.toFixed(0);
-  return size < 0.01 ? value.toPrecision(2) : value.toFixed(size < 10 ? 2 : size < 100 ? 1 : 0);
+  if (size < 1) return String(Number(value.toPrecision(size < 0.01 ? 2 : 3)));
+  return value.toFixed(size < 10 ? 2 : size < 100 ? 1 : 0);
 }
 
 /** Returns the label of an axis: as few digits as tell its value. */

@@ -1,4 +1,4 @@
-"""The section `alone`: times of the ONNX model run in one process, without a server. Pure."""
+"""Section `alone`: times of the ONNX model run in one process, without a server. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from halcyon_measure.results.figure import Figure, Part
 
 
 class AlonePoint(Part):
-    """Executions of one batch size, one after the other."""
+    """Executions with one batch size, one after another."""
 
     batch: int = Field(description="Rows of an execution.")
     mean: Figure = Field(description="Mean time of an execution, in ms.")
@@ -18,7 +18,7 @@ class AlonePoint(Part):
 
 
 class Alone(Part):
-    """The model without a server."""
+    """Measurement of the model without a server."""
 
     library: str = Field(description="Library that ran the model, and its version.")
     threads: int = Field(description="Threads of an execution.")

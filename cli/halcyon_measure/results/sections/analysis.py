@@ -13,7 +13,7 @@ from halcyon_measure.results.sections.static import Static
 
 
 class AnalysisDocument(Part):
-    """A model on paper, and alone on this machine if that was measured."""
+    """Counts of a model, and its measurement without a server on this machine if it was requested."""
 
     version: Literal[1] = Field(default=1, description="Version of the document.")
     made_by: str = Field(description="Program and version.")
@@ -26,7 +26,7 @@ class AnalysisDocument(Part):
 
 
 class LeftOperator(Part):
-    """Nodes of one operator that a variant computes in FP32."""
+    """Nodes of one operator that a variant still computes in FP32."""
 
     operator: str = Field(description="Operator of ONNX, with its domain if that isn't ai.onnx.")
     nodes: int = Field(description="Nodes of the graph.")

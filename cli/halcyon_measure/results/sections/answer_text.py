@@ -1,4 +1,4 @@
-"""The sections capacity, sweep and comparison as text, at most 80 columns wide. Pure."""
+"""Sections `capacity`, `sweep` and `comparison` as text, at most 80 columns wide. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from halcyon_measure.results.sections.comparison import Comparison
 from halcyon_measure.results.sections.sweep import Sweep
 
 _NAME, _FIGURE = 20, 10
-"""Widths of the columns of a leaderboard."""
+"""Widths of the name column and the figure columns of a leaderboard, in characters."""
 _KEPT = {True: "kept", False: "not kept", None: "-"}
 
 
@@ -82,7 +82,7 @@ def comparison(section: Comparison) -> list[str]:
 
 
 def sweep(section: Sweep) -> list[str]:
-    """Return a table of the points of a sweep, and one of the cost of payloads."""
+    """Return a table with the points of a sweep, and a table with the cost of payloads."""
     heads = (("answers/s", 9), ("rows/s", 9), ("p50, ms", 8), ("p99, ms", 8), ("CPU, us", 8), ("failed", 7))
     named = [("rows", "form", "load")]
     named += [

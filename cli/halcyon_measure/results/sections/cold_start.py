@@ -1,4 +1,4 @@
-"""The section `cold_start`: times of new replicas from their creation until their answers are steady. Pure."""
+"""Section `cold_start`: times of new replicas from their creation until their answers are steady. Pure."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ class StartPart(Part):
         description="scheduling, pulling, fetching, server_start, loading, warm_up, first_answer or steady."
     )
     mean: Figure = Field(description="Mean over the starts, in s.")
-    least: Figure = Field(description="Shortest of them, in s.")
-    most: Figure = Field(description="Longest of them, in s.")
+    least: Figure = Field(description="Shortest time over the starts, in s.")
+    most: Figure = Field(description="Longest time over the starts, in s.")
 
 
 class FirstExecution(Part):
-    """The first execution of a batch size, against those that follow."""
+    """First execution of a batch size, compared with the executions that follow."""
 
     rows: int = Field(description="Rows of the batch.")
     first: Figure = Field(description="Time of the first execution, in ms.")
-    later: Figure = Field(description="Mean time of the later ones, in ms.")
+    later: Figure = Field(description="Mean time of the later executions, in ms.")
 
 
 class ColdStart(Part):
-    """Starts of replicas that were watched."""
+    """Observed starts of replicas."""
 
     starts: int = Field(description="Number of starts.")
     total: Figure = Field(

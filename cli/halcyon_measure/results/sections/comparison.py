@@ -1,4 +1,4 @@
-"""The section `comparison`: differences between two servers over several rounds, and a leaderboard of several. Pure."""
+"""Section `comparison`: differences between two servers over several rounds, or a leaderboard of several. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from halcyon_measure.results.figure import Figure, Part
 
 
 class ComparedSide(Part):
-    """A server, or an earlier result."""
+    """One side of a comparison: a server, or an earlier result."""
 
     name: str = Field(description="Name that the comparison shows.")
     url: str = Field(description="URL of the server.")
@@ -19,7 +19,7 @@ class ComparedSide(Part):
 
 
 class Difference(Part):
-    """One figure of both sides."""
+    """Difference of one figure between the two sides."""
 
     figure: str = Field(description="capacity, throughput, mean, p50, p95, p99 or cpu.")
     baseline: Figure = Field(description="Its mean over the rounds, of the first side.")
@@ -31,7 +31,7 @@ class Difference(Part):
 
 
 class Bound(Part):
-    """A condition of `--fail-if`."""
+    """Result of a condition of `--fail-if`."""
 
     text: str = Field(description="The condition as it was given, for example p99 > +5%.")
     failed: bool = Field(description="Whether the interval shows that the condition holds.")
@@ -39,7 +39,7 @@ class Bound(Part):
 
 
 class LeaderboardRow(Part):
-    """A server or a model at the objective of all."""
+    """Result of one server or model, at the same objective as all others."""
 
     name: str = Field(description="Name that the leaderboard shows.")
     url: str = Field(description="URL of the server.")
@@ -53,7 +53,7 @@ class LeaderboardRow(Part):
 
 
 class Comparison(Part):
-    """Differences, with 95 % intervals over rounds."""
+    """Differences between two sides, with 95 % intervals over rounds."""
 
     sentence: str = Field(description="The answer in one sentence.")
     baseline: ComparedSide | None = Field(description="First side; null for a leaderboard.")
@@ -69,6 +69,6 @@ class Comparison(Part):
 
     @property
     def undecided(self) -> tuple[Bound, ...]:
-        """Conditions whose figure has no interval of its change, so that they neither hold nor fail."""
+        """Conditions that can't be decided, because the change of their figure has no interval."""
         decided = {difference.figure for difference in self.differences if difference.change.interval is not None}
         return tuple(bound for bound in self.bounds if re.split(r"[<>]", bound.text)[0].strip() not in decided)

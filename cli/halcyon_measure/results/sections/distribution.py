@@ -1,4 +1,4 @@
-"""The section `distribution`: latency at many percentiles. Pure."""
+"""Section `distribution`: latency at many percentiles. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from halcyon_measure.results.figure import Part
 
 
 class Distribution(Part):
-    """Percentiles of the answered requests, evenly spaced in nines: 0.9, 0.99 and 0.999 are equally far apart."""
+    """Latency percentiles of the answered requests, evenly spaced by the number of nines (0.9, 0.99, 0.999)."""
 
     shares: tuple[float, ...] = Field(description="Shares of the requests, rising, at most 0.999.")
     latency_ms: tuple[float, ...] = Field(description="Latency from due that each share doesn't exceed.")

@@ -1,4 +1,4 @@
-"""The section `energy`: energy, carbon and cost of an inference. An inference is one row, as in `halcyon top`. Pure."""
+"""Section `energy`: energy, carbon and cost of an inference. An inference is one row, as in `halcyon top`. Pure."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Energy(Part):
     gpu: Figure = Field(description="Energy of the GPUs in the measured part.")
     cpu: Figure = Field(description="Energy of the CPU in the measured part.")
     idle_power: Figure = Field(description="Power of the GPUs in the ten seconds before the load.")
-    per_inference: Figure = Field(description="Energy of an inference, with what the GPU uses while idle.")
-    net_per_inference: Figure = Field(description="Energy of an inference beyond what the GPU uses while idle.")
+    per_inference: Figure = Field(description="Energy of an inference, including the idle power of the GPUs.")
+    net_per_inference: Figure = Field(description="Energy of an inference without the idle power of the GPUs.")
     carbon_intensity: Figure = Field(description="Carbon dioxide of a kWh, as it was given.")
     carbon_per_inference: Figure = Field(description="Carbon dioxide of an inference.")
     price_per_hour: Figure = Field(description="Price of the measured replicas per hour, as it was given.")

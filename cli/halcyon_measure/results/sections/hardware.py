@@ -1,4 +1,4 @@
-"""The section `hardware`: use of GPUs, CPU and memory, sampled once a second during the run. Pure."""
+"""Section `hardware`: use of GPUs, CPU and memory, sampled once a second during the run. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from halcyon_measure.results.figure import Figure, Part
 
 
 class Series(Part):
-    """A quantity that was sampled once a second."""
+    """Statistics of a quantity that was sampled once a second."""
 
     mean: Figure
     p10: Figure
@@ -18,19 +18,21 @@ class Series(Part):
 
 
 class ReplicaUse(Part):
-    """Requests of one replica in the run, and their times."""
+    """Number and times of the requests that one replica processed in the run."""
 
     pod: str = Field(description="Name or address of the replica.")
-    requests: Figure = Field(description="Requests that it answered.")
-    queue: Figure = Field(description="Mean time of a request in its queue, in ms.")
+    requests: Figure = Field(description="Requests that the replica answered.")
+    queue: Figure = Field(description="Mean time of a request in the replica's queue, in ms.")
     model: Figure = Field(description="Mean time of a request in the model, in ms.")
-    replaced: bool = Field(description="True if the pod was replaced or restarted in the run; its parts are kept.")
+    replaced: bool = Field(
+        description="True if the pod was replaced or restarted in the run; the counts before and after it are added."
+    )
 
 
 class Hardware(Part):
     """Use of GPUs, CPU and memory over the measured part."""
 
-    samples: int = Field(description="Samples, one a second.")
+    samples: int = Field(description="Number of samples, about one a second.")
     gpu_utilization: Series = Field(description="Mean utilisation of the GPUs, 0 to 1.")
     gpu_at_80: Figure = Field(description="Share of the samples in which the GPUs were used 80 to 100 %.")
     gpu_memory: Series = Field(description="Used memory of all GPUs.")
@@ -52,4 +54,4 @@ class Hardware(Part):
     machine_memory: Series = Field(description="Used memory of the servers' machines.")
     replicas: tuple[ReplicaUse, ...] = Field(description="The replicas whose metrics could be read.")
     sampling_cpu: Figure = Field(description="Cores that the sampling itself used.")
-    notes: tuple[str, ...] = Field(description="Counters that weren't believed and pods that were replaced.")
+    notes: tuple[str, ...] = Field(description="Notes on implausible counters and on replaced pods.")

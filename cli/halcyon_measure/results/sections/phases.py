@@ -1,4 +1,4 @@
-"""The section `phases`: parts of a request's latency from its due time to its decoding, whose means add up. Pure."""
+"""Section `phases`: the parts of a request's latency, from its due time to its decoding. Their means add up. Pure."""
 
 from __future__ import annotations
 
@@ -28,22 +28,24 @@ Side = Literal["client", "balancer", "server", "remainder"]
 
 
 class Phase(Part):
-    """One part of the way of a request."""
+    """One phase of a request's latency."""
 
     name: PhaseName = Field(
         description="prepare, serialise, late, send, balancer_held, balancer_queued, queue, input, model, output, "
         "receive, decode, finish or rest."
     )
-    side: Side = Field(description="Who measured it: client, balancer or server; the rest is the remainder.")
+    side: Side = Field(description="Source of the figures: client, balancer or server; remainder for the phase rest.")
     mean: Figure = Field(description="Mean time of an answered request, in ms.")
     p99: Figure = Field(description="99th percentile in ms; only the client's parts have one.")
 
 
 class Phases(Part):
-    """Parts of the time of an answered request."""
+    """Phases of the latency of answered requests."""
 
     end_to_end: Figure = Field(description="Mean latency, from due to finished, in ms.")
     parts: tuple[Phase, ...] = Field(description="The parts in the order in which a request passes them.")
     total: Figure = Field(description="Sum of the parts that were measured, in ms.")
     adds_up: bool = Field(description="True if the sum is within 2 % of the mean latency.")
-    reason: str = Field(description="Why the server's parts are missing, or why the sum doesn't add up; else empty.")
+    reason: str = Field(
+        description="Reason why the server's parts are missing, or why the parts don't add up; otherwise empty."
+    )

@@ -1,4 +1,4 @@
-"""The section `roofline`: the machine's maximum compute rate for the model, and the share that the model reaches.
+"""Section `roofline`: the machine's maximum compute rate for the model, and the share that the model reaches.
 
 Pure.
 """
@@ -13,33 +13,33 @@ from halcyon_measure.results.figure import Figure, Part
 
 
 class Peak(Part):
-    """The largest rate of one resource of the machine."""
+    """Maximum rate of one resource of the machine."""
 
     kind: Literal["measured", "published"] = Field(description="measured here, or published by the manufacturer.")
     rate: Figure = Field(description="Largest of its samples, in FLOP/s or bytes/s.")
     cv: float | None = Field(description="Coefficient of variation of the samples; null if it was published.")
-    how: str = Field(description="What was run, on how many cores, or the product's name.")
+    how: str = Field(description="Program that was run, with the number of cores, or the name of the product.")
 
 
 class RooflinePoint(Part):
-    """One batch size below the roof."""
+    """Measured executions with one batch size, in relation to the roofline."""
 
     batch: int = Field(description="Rows of an execution.")
-    intensity: float = Field(description="Operations for each byte of the least traffic of memory.")
+    intensity: float = Field(description="Operations for each byte of the least possible memory traffic.")
     rate: Figure = Field(description="Operations per second that the model reached.")
     roof: float = Field(description="Operations per second that are possible at this intensity.")
     share: Figure = Field(description="Share of the roof that the model reached.")
-    bound: Literal["compute", "bandwidth"] = Field(description="Which of the two limits the roof here.")
-    source: str = Field(description="What was measured: the served model, or the model alone.")
+    bound: Literal["compute", "bandwidth"] = Field(description="Peak that limits the roof at this intensity.")
+    source: str = Field(description="Measured model: the served one, or the model alone.")
 
 
 class Roofline(Part):
-    """The roof over the model, and measured points below it."""
+    """Roofline for the model, with measured points below it."""
 
     datatype: str = Field(description="Data type that the peak of compute is for, for example FP32.")
     compute: Peak
     memory: Peak
-    ridge: float = Field(description="Operations per byte above which compute is the limit.")
+    ridge: float = Field(description="Operations per byte above which the compute peak is the limit.")
     points: tuple[RooflinePoint, ...] = Field(description="Measured points by batch size.")
     bandwidth_bound_below: int | None = Field(
         description="Smallest batch size that compute limits; null if there is none up to 4096."

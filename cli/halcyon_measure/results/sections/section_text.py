@@ -1,4 +1,4 @@
-"""The sections of a document as lines of text: the phases as a small table, each other section as one line. Pure."""
+"""Sections of a document as lines of text: the phases as a small table, each other section as one line. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def details(document: BenchDocument) -> list[str]:
 def phases(section: Phases) -> list[str]:
     """Return a table of the phases.
 
-    Phases that take no time are left out, and unmeasured ones have a line with the reason.
+    Phases that take no time are omitted, and unmeasured phases have a line with the reason.
     """
     latency = section.end_to_end.value
     if not latency:
@@ -47,7 +47,8 @@ def phases(section: Phases) -> list[str]:
         if value is None or value < 0.0005 * latency:
             continue
         share = value / latency
-        bar = "#" * round(_BAR * share)
+        # Parts that don't add up may be longer than the latency.
+        bar = "#" * round(_BAR * min(share, 1.0))
         lines.append(f"{_NAMES.get(part.name, part.name):<10}{value:>9.2f}{100 * share:>7.1f}%  {bar}".rstrip())
     lines.append(
         f"{'latency':<10}{latency:>9.2f}  on average; {'the parts add up' if section.adds_up else 'the parts do NOT add up'}"

@@ -1,4 +1,4 @@
-"""The section `static`: the model's operations and bytes, counted from its graph without running it. Pure."""
+"""Section `static`: the model's operations and bytes, counted from its graph without running it. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ UncountedKind = Literal["element-wise", "data movement", "unknown"]
 
 
 class TensorShape(Part):
-    """An input or an output of the graph."""
+    """Name, data type and shape of an input or an output of the graph."""
 
     name: str = Field(description="Name of the tensor.")
     datatype: str = Field(description="Data type of Triton, for example FP32.")
@@ -27,7 +27,7 @@ class Dimension(Part):
 
 
 class OperatorCount(Part):
-    """All nodes of one operator."""
+    """Counts of all nodes with the same operator."""
 
     operator: str = Field(description="Operator of ONNX, with its domain if that isn't ai.onnx.")
     nodes: int = Field(description="Nodes of the graph.")
@@ -38,7 +38,7 @@ class OperatorCount(Part):
 
 
 class StaticSize(Part):
-    """The counts of one execution of one batch size. Bytes are null if they aren't known."""
+    """Counts of one execution with a certain batch size. Bytes are null if they are unknown."""
 
     batch: int = Field(description="Rows of the execution.")
     macs: int = Field(description="Multiply-accumulate operations of the counted operators.")
@@ -57,7 +57,7 @@ class StaticSize(Part):
 
 
 class UncountedOperator(Part):
-    """Nodes of one operator that add nothing to the operations."""
+    """Nodes with the same operator that add nothing to the number of operations."""
 
     operator: str = Field(description="Operator of ONNX, with its domain if that isn't ai.onnx.")
     nodes: int = Field(description="Nodes of the graph.")
@@ -67,7 +67,7 @@ class UncountedOperator(Part):
 
 
 class Static(Part):
-    """Operations, parameters and bytes of a model, from its graph."""
+    """Operations, parameters and bytes of a model, counted from its graph."""
 
     file: str = Field(description="File of the model, as it was given.")
     source: Literal["onnx", "given"] = Field(description="onnx, or given if the operations are those of --flops.")

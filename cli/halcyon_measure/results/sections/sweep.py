@@ -1,4 +1,4 @@
-"""The section `sweep`: results by rows, callers or rate, protocol, encoding and replicas. Pure."""
+"""Section `sweep`: results by rows, callers or rate, protocol, encoding and replicas. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from halcyon_measure.results.number_text import count_text, number
 
 
 class SweepPoint(Part):
-    """Results of one load in one form."""
+    """Results of one load with a certain protocol and encoding."""
 
     rows: str = Field(description="Rows of a request.")
     protocol: str = Field(description="http or grpc.")
@@ -34,12 +34,12 @@ class SweepPoint(Part):
 
     @property
     def load_text(self) -> str:
-        """Rows, form and load of the point as a phrase."""
+        """Rows, protocol, encoding and load of the point as a phrase."""
         return load_name(self.rows, self.form, self.rate_rps, self.callers)
 
 
 def load_name(rows: str, form: str, rate_rps: float | None, callers: int | None) -> str:
-    """Return a phrase with the rows, the form and the load of requests, for example `8 rows, grpc raw, 32 callers`."""
+    """Return a phrase with the rows, the encoding and the load, for example `8 rows, grpc raw, 32 callers`."""
     rows_text = "1 row" if rows == "1" else f"{rows} rows"
     load = f"{number(rate_rps)}/s" if rate_rps is not None else count_text(callers, "caller")
     return f"{rows_text}, {form}, {load}"
@@ -51,7 +51,7 @@ def request_form(protocol: str, encoding: str, shared_memory: str) -> str:
 
 
 class PayloadCost(Part):
-    """Cost of one form of the same tensors as a payload, without a server."""
+    """Cost of encoding the same tensors in a certain format, without a server."""
 
     form: str = Field(description="binary, json, raw, typed, .npy or Arrow.")
     rows: str = Field(description="Rows of the request.")
@@ -61,7 +61,7 @@ class PayloadCost(Part):
 
 
 class Sweep(Part):
-    """Figures over a grid or a list of loads."""
+    """Figures of all points of a grid or a list of loads."""
 
     grid: str = Field(description="The sweep as it was given.")
     points: tuple[SweepPoint, ...] = Field(description="Points in the order in which they were measured.")

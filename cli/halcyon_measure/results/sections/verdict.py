@@ -1,4 +1,4 @@
-"""The section `verdict`: the limit of the run, with its evidence. Pure."""
+"""Section `verdict`: the limit of the run, with its evidence. Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Evidence(Part):
 
 
 class Verdict(Part):
-    """Limit of the run."""
+    """Limit of the run, with evidence and a recommended change."""
 
     limit: LimitName = Field(
         description="client, preparing, transmission, balancer, waiting for batches, instances busy, server CPU, "
@@ -44,6 +44,6 @@ class Verdict(Part):
     unsure: bool = Field(description="True if another limit explains the run as well.")
     others: tuple[LimitName, ...] = Field(description="Limits that explain the run as well.")
     evidence: tuple[Evidence, ...] = Field(description="Figures that support the limit, at most two.")
-    change: str = Field(description="What would change it.")
-    field: str = Field(description="Field of the ModelDeployment that would change it; empty if none does.")
+    change: str = Field(description="Change that would remove the limit.")
+    field: str = Field(description="Field of the ModelDeployment for this change; empty if there is none.")
     sentence: str = Field(description="The verdict as one sentence.")

@@ -1,9 +1,9 @@
 """Balancer plan: the settings from the accepted spec for a model's balancers, stored in the ConfigMap `NAME-balancer`.
 
-Agents read only the plan, not the ModelDeployment, so an invalid spec cannot affect them. The module uses only the standard library,
-because the agent's memory is limited.
+Agents read only the plan, not the ModelDeployment, so an invalid spec cannot affect them. The module uses only the
+standard library, because the agent's memory is limited.
 
-Fields that were added in later versions have a default, which is the behaviour of agents without the field (`codec`).
+A field that was added in a later version has a default: the behaviour of agents that do not know it (see `codec`).
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ CLIENTS_FOLDER = "clients"
 KEYS_FOLDER = "keys"
 """Folder with the Secret of `traffic.apiKeys`, below /var/run/secrets in a balancer pod."""
 DRAIN_HEADER = "halcyon-drain"
-"""HTTP header with a secret key, without which the agent rejects a request to `/drain`. The kubelet takes the key from
-the pod's specification."""
+"""HTTP header with a secret key. The agent rejects requests to `/drain` without it. The kubelet takes the key from the
+pod's specification."""
 LOWER_CLASS_HEADER = "halcyon-batch"
 """HTTP header or gRPC metadata that marks a request of batch inference, which has lower priority. Its value is the name
-of the BatchInference. Balancers divide the capacity equally among the BatchInferences of a model by this name. They
+of the BatchInference. The capacity for batch inference is divided equally among a model's BatchInferences. Balancers
 ignore the header if the plan's `lower_class` is `None`."""
 ROWS_HEADER = "halcyon-batch-rows"
 """HTTP header or gRPC metadata with the number of rows in a request of batch inference, from 1 to 9999. If it is
 missing, the number is 1."""
 LowerClass = Literal["None", "Fill", "Gentle"]
-"""How much capacity the balancers give to batch inference, whose requests form a lower class. `None`: there is no such
-class. `Fill`: all capacity that other requests leave unused. `Gentle`: only so much that the latency of other requests
-stays nearly the same."""
+"""Capacity that the balancers give to batch inference, whose requests have lower priority. `None`: no batch inference.
+`Fill`: all capacity that other requests leave unused. `Gentle`: only so much that the latency of other requests stays
+nearly the same."""
 
 
 class PlanError(ValueError):
@@ -65,7 +65,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class CollectorAddress:
-    """Address of the collector, to which agents send reports, and what agents need to verify it."""
+    """Address of the collector, to which agents send reports, and the CA bundle with which they verify it."""
 
     host: str
     """DNS name that resolves to the addresses of all operator replicas."""
@@ -127,10 +127,9 @@ class BalancerPlan:
     """Whether agents measure how many requests a server should process at once. They don't if Triton batches the
     model's requests."""
     balancers: int = 1
-    """Number of balancers, between which the limits of a server are divided."""
+    """Number of balancers, among which the limits of each server are divided."""
     hold_timeout_ms: int = 0
-    """Maximum time that a request waits while no server exists, in milliseconds. 0 means that `queue_timeout_ms`
-    applies."""
+    """Maximum time that a request waits while no server exists, in milliseconds; 0 if `queue_timeout_ms` applies."""
     lower_class: LowerClass = "None"
     """Capacity for the requests of batch inference; `None` unless a BatchInference of the model runs."""
 
@@ -141,12 +140,12 @@ class BalancerPlan:
 
     @property
     def shares_pods(self) -> bool:
-        """Whether the number of requests in progress at a server is limited over all balancers together."""
+        """Whether all balancers together share one limit on the requests in progress at each server."""
         return self.max_concurrency > 0 or self.finds_concurrency or self.objective_ms > 0
 
     @property
     def exchanges_loads(self) -> bool:
-        """Whether the balancers send each other their numbers of requests."""
+        """Whether the balancers send each other the numbers of their requests in progress."""
         return self.shares_pods or self.has_lower_class
 
     @property

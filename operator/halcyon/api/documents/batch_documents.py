@@ -19,7 +19,7 @@ PORT: Final = 8080
 """Port of the runner's pod for HTTP requests to the path `PATH`, which return the progress."""
 PATH: Final = "/progress"
 FAILED: Final = 2
-"""Exit status of a runner that needs a change by the user to continue. After any other one except 0, a new runner continues."""
+"""Exit status of a runner that needs a change by the user. After any other nonzero status, a new runner continues."""
 MAX_REQUEST_ROWS: Final = 4096
 """Maximum number of rows in a request, as in the field rowsPerRequest of a BatchInference."""
 MAX_BYTES: Final = 4096
@@ -85,7 +85,7 @@ class BatchRecipe:
     rows_per_request: int | None = None
     """Number of rows per request. If None, the runner chooses it from the execution times that it measures."""
     max_rows: int | None = None
-    """Maximum number of rows per request, if the runner chooses it; None if the largest batch is unknown."""
+    """Maximum rows per request if the runner chooses the number; None if the model's largest batch is unknown."""
     rows_per_part: int | None = None
     """Number of rows in a part of the results. If None, the runner chooses it from the number and size of the rows."""
     max_failures: int = 100
@@ -129,7 +129,10 @@ _BUCKETS: Final = ("input_bucket", "output_bucket")
 
 @dataclass(frozen=True, kw_only=True)
 class BatchProgress:
-    """Progress of batch inference. A row counts as done or failed once the part of the results that has it is written."""
+    """Progress of batch inference.
+
+    A row counts as done or failed once the part of the results that contains it is written.
+    """
 
     total: int | None = None
     """Number of rows in the input; None until the input has been read."""
@@ -140,7 +143,7 @@ class BatchProgress:
     rows_per_s: float | None = None
     """Number of rows per second in the recent past; None until it is known."""
     left_s: float | None = None
-    """Estimated seconds until the batch is complete, at the recent rate; None until that is known."""
+    """Estimated seconds until the batch is complete, at the recent rate; None until the rate is known."""
     rows_per_request: int | None = None
     is_complete: bool = False
     waiting: str = ""
@@ -150,7 +153,7 @@ class BatchProgress:
     message: str = ""
 
     def to_json(self) -> str:
-        """Return the progress as JSON. Texts are cut so that it is at most `MAX_BYTES` long."""
+        """Return the progress as JSON of at most `MAX_BYTES`. Long texts are cut."""
         waiting, message = _cut(self.waiting[:400], 900), _cut(self.message[:1000], 2600)
         return codec.encoded(replace(self, waiting=waiting, message=message), VERSION)
 
@@ -179,7 +182,7 @@ _TYPES: Final = {
 
 
 def _cut(text: str, size: int) -> str:
-    """Return the longest start of the text that takes at most `size` bytes in JSON, which escapes all but ASCII."""
+    """Return the longest prefix of the text that takes at most `size` bytes in JSON with ASCII escapes."""
     return text[: sum(used <= size for used in accumulate(len(json.dumps(char)) - 2 for char in text))]
 
 

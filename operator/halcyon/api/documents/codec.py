@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 NOT_A_DOCUMENT = (KeyError, TypeError, AttributeError, RecursionError, ValueError)
-"""Exceptions that can occur while text that is not a valid document is parsed. Errors of JSON and UTF-8 are ValueErrors."""
+"""Exceptions that parsing of text that is no valid document can raise. JSON and UTF-8 errors are ValueErrors."""
 
 
 class UnknownVersionError(ValueError):
@@ -49,7 +49,7 @@ def fields_of(text: str | bytes, version: int) -> dict[str, Any]:
 
 
 def checked(raw: dict[str, Any], version: int) -> dict[str, Any]:
-    """Return the fields of a document that is already parsed from JSON. The errors are those of `fields_of`."""
+    """Return the fields of a document that is already parsed from JSON. It raises the same errors as `fields_of`."""
     actual = raw.pop("version")
     if actual != version:
         raise UnknownVersionError(actual)

@@ -1,7 +1,7 @@
 """Progress of a model's download, which the fetcher writes to its log and the command line reads from that log.
 
-The status of a model doesn't have the number of bytes. The operator may not read logs, and a pod has no access to the
-API server.
+The status of a model cannot contain the number of bytes, because the operator may not read logs, and a pod has no
+access to the API server.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
 
 @dataclass(frozen=True)
 class DownloadProgress:
-    """Number of bytes of a download that were received, and number of all its bytes."""
+    """Progress of a download: the bytes received so far, and the total."""
 
     done: int
     """Number of bytes received so far."""
     total: int | None = None
-    """Number of bytes of the whole download; None if the server does not report it."""
+    """Total number of bytes of the download; None if the server does not report it."""
 
     def line(self, url: str) -> str:
         """Return the progress as a line for the log."""

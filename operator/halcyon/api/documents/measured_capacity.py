@@ -40,7 +40,7 @@ _Milliseconds = Annotated[float, Field(ge=0, le=_MAX_MS, allow_inf_nan=False)]
 
 
 class MeasuredLine(ApiModel):
-    """Execution times of a replica that has this number of model instances.
+    """Execution times measured on a replica with a certain number of model instances.
 
     A batch takes a constant time plus a time for each row.
     """
@@ -51,8 +51,8 @@ class MeasuredLine(ApiModel):
     max_batch_size: Annotated[int, Field(ge=1, le=65536)]
     """Number of rows in the largest batch that was executed."""
     at_once: Annotated[int, Field(ge=1, le=100000)] | None = None
-    """Number of requests that the replica executes at once, each in the constant time. Set only if Triton's batch times
-    don't show how long requests take."""
+    """Number of requests that the replica executes at once, each of which takes the time of a batch with one row. Set
+    only if Triton's batch times don't show how long requests take."""
 
     @model_validator(mode="after")
     def _takes_time(self) -> Self:
@@ -65,14 +65,14 @@ class MeasuredLine(ApiModel):
         return (self.constant_milliseconds + self.per_row_milliseconds * rows) / 1000
 
     def batch_times(self) -> dict[int, float] | None:
-        """Return the number of rows of the smallest and of the largest batch, each with its time in seconds.
+        """Return the execution times, in seconds, of the smallest and the largest batch, by number of rows.
 
         Return None if `at_once` is set.
         """
         return None if self.at_once is not None else {rows: self.seconds(rows) for rows in (1, self.max_batch_size)}
 
     def answers(self) -> tuple[float, float] | None:
-        """Return the number of requests that the replica executes at once, and the seconds that each takes.
+        """Return the number of requests that the replica executes at once, and the seconds that each of them takes.
 
         Return None if `at_once` is not set.
         """
@@ -92,8 +92,7 @@ class MeasuredCapacity(ApiModel):
     image: _Name
     """Triton image with which the measurement was made."""
     gpu_product: _Name | None = None
-    """GPU product of the node: the value of its label nvidia.com/gpu.product. The value is None if the node has no such
-    label."""
+    """GPU product of the node, from its label nvidia.com/gpu.product; None if the node has no such label."""
     lines: Annotated[tuple[MeasuredLine, ...], Field(min_length=1, max_length=8)]
     """Measured execution times. There is at most one entry for each number of model instances."""
 
@@ -107,7 +106,7 @@ class MeasuredCapacity(ApiModel):
 
 @dataclass(frozen=True)
 class Served:
-    """Properties of a model's serving replicas to which a measured capacity must apply."""
+    """Properties of a model's serving replicas, which must be equal to those of the measured replicas."""
 
     revision: str = ""
     """Name of the ControllerRevision; empty if no revision serves yet."""

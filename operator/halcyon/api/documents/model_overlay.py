@@ -36,7 +36,7 @@ class OverlayQueuePolicy:
     """Policy of Triton's queue. A field that is not set keeps the value in the model's own configuration."""
 
     delay: bool | None = None
-    """Whether a request whose timeout has passed is moved behind all others. If false, it is rejected."""
+    """Whether a request whose timeout has passed is moved to the end of the queue. If false, it is rejected."""
     timeout_us: int | None = None
     """Maximum time that a request waits in Triton's queue, in microseconds."""
     allow_timeout_override: bool | None = None
@@ -45,7 +45,7 @@ class OverlayQueuePolicy:
 
 @dataclass(frozen=True)
 class DynamicBatching:
-    """Settings of dynamic batching, which they enable.
+    """Settings of dynamic batching. Their presence enables dynamic batching.
 
     A setting that is not given keeps the value in the model's own configuration.
     """
@@ -113,8 +113,8 @@ class Overlay:
     warmup: OverlayWarmup | None = None
     response_cache: bool | None = None
     millicores: int | None = None
-    """CPU limit of a model without GPUs, in thousandths of a core. It determines the threads of an instance if the
-    configuration doesn't."""
+    """CPU limit of a model without GPUs, in thousandths of a core. It determines the number of threads per instance if
+    the model's configuration doesn't set one."""
 
     @property
     def is_empty(self) -> bool:
@@ -150,8 +150,8 @@ class Overlay:
 
 
 _ADDED = ("priority_levels", "default_priority_level", "queue_policy", "response_cache", "millicores")
-"""Fields that are omitted from the document if they are not set. Therefore overlays without these fields are the same
-as before the fields existed, and no pod restarts after an upgrade."""
+"""Fields that are omitted from the document if they are not set. Overlays that don't use these fields therefore have
+the same text as in earlier versions, and an upgrade restarts no pods."""
 
 
 def _without_unset(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -172,7 +172,7 @@ def _mapping(value: object, path: str) -> dict[str, Any]:
 def _object(factory: Callable[..., _T], **checks: _Check[Any]) -> _Check[_T]:
     """Return a function that converts a JSON object to an instance of the dataclass `factory`.
 
-    `checks` has the function for each field. A field with null counts as missing.
+    `checks` has the function for each field. A field whose value is null counts as missing.
     """
     parameters = signature(factory).parameters.values()
     required = [parameter.name for parameter in parameters if parameter.default is parameter.empty]

@@ -21,9 +21,9 @@ from halcyon.api.documents.codec import NOT_A_DOCUMENT, UnknownVersionError, dec
 REPORT_VERSION = 1
 
 PodState = Literal["starting", "ready", "draining", "maintenance", "unreachable"]
-"""State of a server pod from the view of the balancer. starting: not ready in its EndpointSlice. ready: receives
-requests. draining: terminating. maintenance: excluded by the agent, because its backend is certainly dead. unreachable:
-ready in its EndpointSlice, but does not respond to the agent."""
+"""State of a server pod as seen by the balancer. starting: not ready in its EndpointSlice. ready: receives requests.
+draining: terminating. maintenance: excluded by the agent, because its backend is certainly dead. unreachable: ready in
+its EndpointSlice, but does not respond to the agent."""
 
 AUDIENCE = "halcyon-collector"
 """Audience of the ServiceAccount token with which agents authenticate."""
@@ -42,7 +42,7 @@ Batches = tuple[tuple[int, int, int], ...]
 """Batch statistics of a pod. For each batch size, in ascending order: rows per batch, number of batches, and their
 total time in microseconds."""
 MAX_SIZES = 64
-"""Maximum number of batch sizes that a report has for a pod. If there are more, those that ran most often are reported."""
+"""Maximum number of batch sizes in a report for one pod. If there are more, the most frequent ones are reported."""
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,8 @@ class BalancerSample:
     """Counter of inference requests that HAProxy has received. It includes rejected requests, but not those that a
     client repeats after a rejection."""
     rejected: int
-    """Counter of requests that HAProxy rejected: the queue was full, no response was expected in time, or no server was
-    free in time. As in `requests`, a request that a client repeats counts once."""
+    """Counter of requests that HAProxy rejected because the queue was full, no response was expected in time, or no
+    server was free in time. As in `requests`, a request that a client repeats counts once."""
     errors: int
     """Counter of requests that failed because the connection to a server failed or broke."""
     held: int = 0
@@ -103,12 +103,11 @@ class BalancerSample:
     """Counter of requests that a server rejected itself (HTTP 503, gRPC UNAVAILABLE), for example because its own queue
     was full."""
     problem: str = ""
-    """Reason why the balancer does not fulfil its plan completely; empty if it does."""
+    """Reason why the balancer cannot do everything that its plan requires; empty if it can."""
     latency: tuple[SlotLatency, ...] = ()
     """Response times for each slot; empty unless the model has two slots, whose revisions are then compared."""
     clients: ReportedHistogram | None = None
-    """Histogram of the time from a request's arrival until its response starts; None if an older agent does not report
-    it."""
+    """Histogram of the time from a request's arrival until its response starts; None if an older agent omits it."""
 
 
 @dataclass(frozen=True)
@@ -121,8 +120,7 @@ class PodSample:
     """Time at which the agent read the pod's metrics, in seconds since the epoch."""
     pending: int | None = None
     """Number of requests in Triton's queue now (`nv_inference_pending_request_count`), plus those in the queue of an
-    engine (such as vLLM), if it reports them.
-    """
+    engine (such as vLLM), if it reports them."""
     succeeded: int | None = None
     """Counter of successful requests."""
     failed: int | None = None
@@ -130,13 +128,13 @@ class PodSample:
     backend_failed: int | None = None
     """Counter of requests that failed in the backend (`reason="BACKEND"`)."""
     rows: int | None = None
-    """Counter of computed rows (`nv_inference_count`)."""
+    """Counter of rows on which inference was executed (`nv_inference_count`)."""
     executions: int | None = None
-    """Counter of computed batches (`nv_inference_exec_count`)."""
+    """Counter of executed batches (`nv_inference_exec_count`)."""
     queue_us: int | None = None
-    """Counter of the time that requests waited in Triton's queue, in microseconds."""
+    """Counter of the time that all requests spent in Triton's queue, in microseconds."""
     compute_us: int | None = None
-    """Counter of the computing time of requests, in microseconds."""
+    """Counter of the computing time of all requests, in microseconds."""
     gpu: float | None = None
     """GPU utilisation from 0 to 1, as the mean over the pod's GPUs; None if Triton does not report it."""
     load_error: str | None = None
@@ -157,7 +155,7 @@ class PodSample:
 
     @classmethod
     def of_fields(cls, raw: dict[str, Any]) -> PodSample:
-        """Return the sample of a pod from the fields of a parsed document. Raises any of `NOT_A_DOCUMENT`."""
+        """Return the sample of a pod from a parsed document; raise one of `NOT_A_DOCUMENT` if it is invalid."""
         batches = raw.get("batches")
         if batches is not None:
             batches = decoded(BatchStats, {**batches, "sizes": tuple(tuple(size) for size in batches["sizes"])})
@@ -202,7 +200,7 @@ class AgentReport:
     def of_fields(cls, raw: dict[str, Any], pods: tuple[PodSample, ...] = ()) -> AgentReport:
         """Return a report with the given pods, and with the other fields from a parsed document.
 
-        Raises any of `NOT_A_DOCUMENT`.
+        Raise one of the exceptions in `NOT_A_DOCUMENT` if the fields are invalid.
         """
         balancer = raw.get("balancer")
         return decoded(cls, {**raw, "balancer": _balancer(balancer) if balancer else None, "pods": pods})
@@ -210,7 +208,7 @@ class AgentReport:
 
 @contextmanager
 def report_errors() -> Iterator[None]:
-    """Return a context manager that converts any error while a document is read into a `ReportError`."""
+    """Return a context manager that converts any error in reading a document into a `ReportError`."""
     try:
         yield
     except UnknownVersionError as error:

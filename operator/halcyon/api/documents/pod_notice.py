@@ -1,6 +1,6 @@
 """Pod notice: a message from the operator to a model's agents about a change to one pod.
 
-It is sent on the streams of their reports.
+The operator sends it on the streams over which agents send their reports.
 
 EndpointSlices contain the same information and are authoritative, but can be late. Their controller waits for a second
 if a slice has just changed, which happens whenever several pods are removed. The module uses only the standard library,

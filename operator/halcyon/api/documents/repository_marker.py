@@ -9,10 +9,10 @@ With the file, Triton need not complete the configuration. Triton ignores files 
 this name.
 """
 INSTANCES: Final = ".halcyon-instances"
-"""Name of a file in the repository's top folder with the number of instances that share the pod's CPU limit, if not one."""
+"""Name of a file with the number of instances that share the pod's CPU limit. It exists only for several instances."""
 STUB_EXIT: Final = "halcyon.stub."
-"""Prefix of a folder in the repository's top folder, which the server's container creates when a Python stub process ends.
+"""Prefix of folder names in the repository's top folder. The server's container creates one when a Python stub ends.
 
-The rest of the name describes how the process ended, for example `exit-139` or `signal-9.oom`. Triton lists each folder
-in its repository index, where agents read the name. No model can have such a name.
+The rest of the name describes how the stub process ended, for example `exit-139` or `signal-9.oom`. Triton lists each
+folder in its repository index, where agents read the name. No model can have such a name.
 """

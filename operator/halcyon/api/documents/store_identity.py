@@ -1,6 +1,6 @@
 """Cloud identity with which a pod downloads its model. The renderer passes it to the fetcher as an argument.
 
-The module uses only the standard library, because the fetcher delays every cold start.
+The module uses only the standard library, because slow imports of the fetcher would delay every cold start.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 _AWS_DOMAINS = {"cn": "amazonaws.com.cn", "eusc": "amazonaws.eu"}
-"""Domains of AWS's partitions other than the global one, by the beginning of their regions' names."""
+"""DNS domain of each AWS partition except the default one, by the prefix of the partition's region names."""
 
 
 def aws_server(service: str, region: str) -> str:
-    """Return the URL of a service of AWS in a region."""
+    """Return the URL of an AWS service in a region."""
     return f"https://{service}.{region}.{_AWS_DOMAINS.get(region.partition('-')[0], 'amazonaws.com')}"
 
 
@@ -24,8 +24,7 @@ class StoreIdentity:
 
     cloud: Literal["aws", "azure", "google"]
     name: str
-    """ARN of the AWS role, client id of the Entra application, or resource name of Google's workload identity
-    provider."""
+    """ARN of the AWS role, client ID of the Entra application, or name of Google's workload identity provider."""
     also: str = ""
     """Id of the Entra tenant, or e-mail address of the Google service account to impersonate; empty if there is none."""
     endpoint: str | None = None

@@ -24,7 +24,7 @@ class SiteNetwork(ApiModel):
     """Peers with which the pods of models may communicate, for NetworkPolicies."""
 
     operator: Annotated[tuple[Peer, ...], Field(min_length=1, max_length=64)]
-    """Peers that match the operator pods, to which agents send reports, and which read the metrics and state of servers."""
+    """Peers that match the operator pods. Agents send reports to them, and they read metrics and states of servers."""
     clients: Annotated[tuple[Peer, ...], _Some] = ()
     """Peers that may send requests to models. If empty, any peer may."""
     scrapers: Annotated[tuple[Peer, ...], _Some] = ()

@@ -123,7 +123,7 @@ def secret_names(spec: Spec) -> list[str]:
 
 
 def outside(value: str | None, limit: tuple[str, ...]) -> list[str]:
-    """Return a list with the value if it is set and not among the allowed ones; otherwise an empty list."""
+    """Return a list with the value if it is set and is not an allowed value; otherwise an empty list."""
     return [] if value is None or value in limit else [value]
 
 

@@ -41,7 +41,7 @@ class PolicyRule:
         return at(policy, self.value)
 
     def violation(self, subject: PolicySubject) -> str:
-        """Return the message for a violation of the rule; empty if the spec complies."""
+        """Return the message for the violation of the rule by a spec; empty if the spec complies."""
         limit = self.unset if (configured := self.limit(subject.policy)) is None else configured
         if limit is None or subject.namespace in subject.policy.exempt_namespaces:
             return ""
@@ -71,12 +71,12 @@ def shown(limit: Any) -> str:
 
 
 def refusals(subject: PolicySubject) -> list[str]:
-    """Return a message for each rule that the spec violates."""
+    """Return a message for each violated rule that causes a rejection of the spec."""
     return [message for rule in RULES if rule.action == "Deny" and (message := rule.violation(subject))]
 
 
 def warnings(subject: PolicySubject) -> list[str]:
-    """Return a message for each rule that the spec violates and whose violation only causes a warning."""
+    """Return a message for each violated rule that causes only a warning."""
     return [message for rule in RULES if rule.action == "Warn" and (message := rule.violation(subject))]
 
 

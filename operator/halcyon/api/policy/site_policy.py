@@ -48,7 +48,7 @@ UrlPattern = Annotated[
         1024,
     ),
 ]
-"""URL of a bucket or a host, or of a path in it."""
+"""URL of a bucket or host, or of a path in one."""
 Endpoint = Annotated[str, _text(rf"https?://{HOST}", 262)]
 HostPattern = Annotated[str, _text(rf"(\*\.)?{_PART}(\.{_PART})*")]
 _Some = Field(max_length=64)
@@ -118,11 +118,10 @@ class PodLimits(ApiModel):
     service_accounts: Annotated[tuple[DnsName, ...], _Some] | None = None
     """ServiceAccounts that server pods may run as. Unlike other limits, None allows only `default`."""
     env: Annotated[tuple[EnvName, ...], _Some] | None = None
-    """Names of environment variables that may be set, for example `MODEL_MODE` or `MODEL_*`. The entries of `envFrom`
-    then need a prefix that one of the patterns covers.
-    """
+    """Names of environment variables that may be set, for example `MODEL_MODE` or `MODEL_*`. If it is set, each entry
+    of `envFrom` needs a prefix that matches one of the patterns."""
     config_maps: Annotated[tuple[SecretName, ...], _Some] | None = None
-    """ConfigMaps that environment variables may come from, for example `models-*`."""
+    """ConfigMaps that may be the source of environment variables, for example `models-*`."""
 
 
 class Limits(ApiModel):

@@ -1,9 +1,9 @@
-"""Backends and GPU support of Triton images, as far as an image's name shows them.
+"""Backends and GPU support of Triton images, as far as the name of an image shows them.
 
 The name distinguishes NVIDIA's variants of the image and the CPU-only build for Halcyon's tests. An image with another
 name, or one that was loaded by hand, isn't checked.
 
-Source: the containers' release notes of Triton Inference Server 26.07.
+Source: the release notes of the Triton Inference Server containers, 26.07.
 """
 
 # | image | backends | GPUs |
@@ -25,9 +25,7 @@ from halcyon.api.spec import Spec
 
 EXAMPLE = "nvcr.io/nvidia/tritonserver:26.07-py3"
 SAFE_RELEASE = "26.03"
-"""First Triton release without the vulnerabilities CVE-2026-24206 and CVE-2026-24207, which bypass the restriction of
-APIs.
-"""
+"""First Triton release without CVE-2026-24206 and CVE-2026-24207, which bypass the restriction of APIs."""
 CURRENT_RELEASE = "26.07"
 """Release of the chart's default image. It is the first release without the vulnerabilities that were published after
 `SAFE_RELEASE`."""
@@ -35,12 +33,12 @@ _RELEASE = re.compile(r"(?:^|/)tritonserver:(\d\d\.\d\d)(?:[-.][A-Za-z0-9_.-]*)?
 _NVIDIA = re.compile(r"(?:^|/)nvidia/tritonserver:(\d\d\.\d\d)-(?:([a-z0-9]+)-python-)?py3(?:-(min|sdk))?$")
 _FLAVOURS = {"vllm": "vllm", "trtllm": "tensorrtllm", "pyt": "pytorch"}
 _LANGUAGE_MODELS = {"vllm": "vllm", "tensorrtllm": "trtllm"}
-"""Variant of the Triton image that has a backend, for each backend that the full image lacks."""
+"""Variant of the Triton image that contains each of the backends that the full image lacks."""
 _NEED_GPU = frozenset(("tensorrt", "tensorrt_plan", "tensorrtllm", "vllm"))
 
 
 def outdated(image: str) -> list[str]:
-    """Return a sentence if the image's tag shows a Triton release with known vulnerabilities; empty if the release is unknown."""
+    """Return a sentence if the image's tag shows a Triton release with known vulnerabilities, else an empty list."""
     match = _RELEASE.search(image)
     if match is None or image.startswith("localhost/") or match[1] >= CURRENT_RELEASE:
         return []
@@ -55,11 +53,11 @@ def outdated(image: str) -> list[str]:
 
 
 def mismatches(spec: Spec, image: str) -> list[str]:
-    """Return the reason why the model can't use this image, or why a GPU would be reserved but stay idle.
+    """Return the reasons why the model can't use the image, or why a reserved GPU would stay idle.
 
     Args:
         spec: spec of the model.
-        image: Triton image of the model: that in the spec, or the site's default.
+        image: Triton image of the model: the image in the spec, or the site's default.
     """
     backend = spec.model.backend
     texts: list[str] = []

@@ -1,4 +1,4 @@
 """Structural schema of the API's resources, and descriptions of the values that it allows.
 
-CustomResourceDefinitions, reference pages and error messages use them.
+CustomResourceDefinitions, reference pages and error messages are generated from them.
 """

@@ -11,7 +11,7 @@ from halcyon.api.types import EXAMPLES, duration_us
 JsonSchema = Mapping[str, Any]
 _STEP = re.compile(r"[^.\[\]]+|\[\d+\]")
 _KINDS = (("us", "a duration"), ("Gi", "a quantity"), ("/", "a range of IP addresses"))
-"""Texts in the examples of `EXAMPLES`, each with the words for the kind of string that only these examples belong to."""
+"""Words for each kind of string, such as `a duration`, by a text that occurs only in the examples of this kind."""
 _BOOLEAN_WORDS = "YAML reads the words On and Yes as true, and Off and No as false; quote such a word"
 
 
@@ -26,7 +26,7 @@ def at(schema: JsonSchema, path: str) -> JsonSchema:
 
 
 def expected(schema: JsonSchema, value: object) -> str:
-    """Return what the schema requires in place of the invalid `value`, for example `must be true or false`."""
+    """Return the requirement of the schema that `value` does not meet, for example `must be true or false`."""
     if values := schema.get("enum"):
         words = [str(each).lower() if isinstance(each, bool) else str(each) for each in values]
         return _with_hint(f"must be {_alternatives(words)}", schema, value)

@@ -27,7 +27,7 @@ class SchemaError(TypeError):
 
 
 def schema(model: type[BaseModel], *, descriptions: Descriptions | None = None) -> JsonSchema:
-    """Return the structural schema of a pydantic model, with descriptions if a function for those of fields is given."""
+    """Return the structural schema of a pydantic model, with field descriptions if a function for them is given."""
     properties: dict[str, JsonSchema] = {}
     required: list[str] = []
     # Resolve the annotations again: pydantic removes the markers in Annotated from FieldInfo.annotation and keeps them in

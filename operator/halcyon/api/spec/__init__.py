@@ -2,7 +2,7 @@
 
 The docstring under a field is its description in the CRD and on the reference page. The schema does not store a default
 that a later version may improve (image, actuator, targets): `halcyon.api.spec.defaults` resolves it, and the status
-shows it. This module holds the spec as a whole; each part and its own rules have a module of their own.
+shows it. This module defines the complete spec; each part and its own rules have a module of their own.
 """
 
 from __future__ import annotations
@@ -34,15 +34,14 @@ class Spec(ApiModel):
     runtime: Runtime = Runtime.defaults()
     """Settings of the server pods: Triton container, resources, GPUs and placement."""
     batching: Annotated[Batching, AtomicMap()] | None = None
-    """Triton's dynamic batching. Setting this field, even to `{}`, turns it on. Default: the model's config.pbtxt
-    decides."""
+    """Triton's dynamic batching. Setting this field, even to `{}`, turns it on. Default: as in the model's
+    config.pbtxt."""
     scaling: Scaling | None = None
     """Automatic scaling of the replicas with the load. Default: none; Halcyon does not change `spec.replicas`."""
     traffic: Traffic = Traffic.defaults()
     """Routing of requests to the server pods: balancer, queue, timeouts, TLS and API keys."""
     rollout: Rollout = Rollout.defaults()
-    """Replacement of the serving revision with a new revision. A change of the replicas alone does not create a new
-    revision."""
+    """Replacement of the serving revision with a new one. A change of the replicas alone creates no new revision."""
 
     rules: ClassVar = (
         Rule(

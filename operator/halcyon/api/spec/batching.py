@@ -10,7 +10,7 @@ from halcyon.api.types import ApiModel, ListSet, Rule, duration_field
 
 
 class QueuePolicy(ApiModel):
-    """Policy of Triton's own queue, for all priority levels. With any policy, Triton can delay requests by 0.5 s."""
+    """Policy of Triton's own queue, for all priority levels. If a policy is set, Triton can delay requests by 0.5 s."""
 
     timeout_action: Literal["Reject", "Delay"] | None = None
     """Action on a request that has waited in Triton's queue for longer than its timeout. `Reject`: the request fails

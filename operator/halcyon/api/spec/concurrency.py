@@ -12,7 +12,7 @@ def _batch(spec: Any) -> int:  # a Spec; that module imports this one
 
 
 def _most_accepted(spec: Any) -> int | None:
-    """Return the number of requests that a pod accepts; None unless the spec limits both Triton's queue and its batches."""
+    """Return the most requests that a pod accepts; None unless the spec limits both Triton's queue and its batches."""
     policy = spec.batching.queue_policy if spec.batching else None
     if policy is None or policy.max_queue_size is None or spec.batching.max_batch_size is None:
         return None

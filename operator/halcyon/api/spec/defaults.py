@@ -16,22 +16,21 @@ from halcyon.api.types import duration_s, duration_us
 FALLBACK_BATCH = 8
 """Batch size that is assumed if the spec sets no maxBatchSize, in requests per instance."""
 QUEUE_LIMIT = 200
-"""Number of requests that may wait in one balancer pod. It applies if the spec sets no limit, and if requests are not
+"""Number of requests that may wait in one balancer pod if the spec sets no limit. It does not apply if requests are
 rejected because of their latency."""
 QUEUE_TIMEOUT_MS = 60_000
-"""Maximum time that a request waits for a server, in milliseconds, if the spec gives none."""
+"""Maximum time that a request waits for a server, in milliseconds, if the spec sets none."""
 MAX_QUEUE_TIMEOUT_MS = 3_600_000
 """Maximum time that a request may wait for a server, in milliseconds: the largest value of spec.traffic.queueTimeout."""
 START_MARGIN = 1.5
-"""Factor by which the time that a request waits for a start exceeds the last measured start of a pod."""
+"""Factor between the last measured start time of a pod and the time that a request waits for a pod to start."""
 IDLE_AFTER_S = 300.0
-"""Time without a request after which a model with minReplicas 0 scales to zero, in seconds, if the spec gives no
-time."""
+"""Time without a request after which a model with minReplicas 0 scales to zero, in seconds, if the spec sets none."""
 
 
 @dataclass(frozen=True)
 class ResolvedTargets:
-    """Targets of a replica after defaults are applied."""
+    """Scaling targets per replica after defaults are applied."""
 
     queue_depth: int
     """Target number of queued requests per replica."""
@@ -44,13 +43,13 @@ class ResolvedTargets:
 
 
 def batch_capacity(spec: Spec) -> int:
-    """Return the number of requests that one replica computes at once: maxBatchSize x instances per GPU x GPUs."""
+    """Return the number of requests that one replica executes at once: maxBatchSize x instances per GPU x GPUs."""
     batch = (spec.batching.max_batch_size if spec.batching else None) or FALLBACK_BATCH
     return batch * (spec.runtime.instances_per_gpu or 1) * max(spec.runtime.gpus, 1)
 
 
 def targets(spec: Spec) -> ResolvedTargets:
-    """Return the targets of a spec that has `scaling`, with their defaults."""
+    """Return the scaling targets, with their defaults, of a spec that has `scaling`."""
     # With a GPU, its utilisation is always a target, because the queue depth falls to nothing below saturation.
     requested = spec.scaling.targets if spec.scaling else None
     has_gpu = spec.runtime.gpus > 0
@@ -63,21 +62,21 @@ def targets(spec: Spec) -> ResolvedTargets:
 
 
 def policy(spec: Spec) -> Literal["Planner", "Rules"]:
-    """Return the policy that decides the replicas of a spec that has `scaling`."""
+    """Return the policy that determines the number of replicas, for a spec that has `scaling`."""
     return (spec.scaling.policy if spec.scaling else None) or "Planner"
 
 
 def objective_s(spec: Spec) -> float | None:
     """Return the latency objective that applies, in seconds.
 
-    Return None if there is none, or with the policy Rules, which ignores it.
+    Return None if the spec has no objective, or if its policy is Rules, which ignores the objective.
     """
     latency = spec.scaling.targets.latency if spec.scaling and policy(spec) == "Planner" else None
     return None if latency is None else duration_s(latency)
 
 
 def overload_mode(spec: Spec) -> Literal["Reject", "Wait"]:
-    """Return what happens to a request that would wait too long. The result is Wait if there is no latency objective."""
+    """Return the action on a request that would wait too long. It is Wait if there is no latency objective."""
     if objective_s(spec) is None:
         return "Wait"
     if spec.traffic.overload is not None:
@@ -106,8 +105,8 @@ def queue_timeout_ms(spec: Spec) -> int:
 def hold_timeout_ms(spec: Spec, start_s: float | None) -> int:
     """Return the maximum time that a request waits at zero replicas, in milliseconds.
 
-    `start_s` is the last measured start of a pod, in seconds; None if there was none. Without a value in the spec, the
-    result is 1, 2, 4, 8 and so on minutes, so that a slightly different start changes no plan.
+    `start_s` is the last measured start time of a pod, in seconds; None if there was none. If the spec sets no queue
+    timeout, the result is 1, 2, 4, 8 and so on minutes, so that a slightly different start time changes no plan.
     """
     timeout_ms = queue_timeout_ms(spec)
     if spec.traffic.queue_timeout is not None or idle_after_s(spec) is None or start_s is None:
@@ -119,14 +118,17 @@ def hold_timeout_ms(spec: Spec, start_s: float | None) -> int:
 
 
 def longest_wait_ms(spec: Spec) -> int:
-    """Return the maximum time that a request waits in a balancer, in milliseconds, if a pod starts as late as is allowed."""
+    """Return the maximum time that a request waits in a balancer, in milliseconds.
+
+    This is the time at zero replicas if a pod needs the longest start that the spec allows.
+    """
     return hold_timeout_ms(spec, duration_s(spec.runtime.startup_timeout))
 
 
 def late_starts(spec: Spec, start_s: float | None) -> tuple[str, ...]:
-    """Return a sentence if requests at zero replicas are rejected before a pod is ready.
+    """Return a sentence if requests that arrive at zero replicas would be rejected before a pod is ready.
 
-    `start_s` is the last measured start of a pod, in seconds.
+    `start_s` is the last measured start time of a pod, in seconds; None if there was none.
     """
     timeout = spec.traffic.queue_timeout
     if timeout is None or start_s is None or idle_after_s(spec) is None or duration_s(timeout) >= start_s:
@@ -174,7 +176,7 @@ def ignored(spec: Spec) -> tuple[str, ...]:
 
 
 def _ignored_limits(scaling: Scaling) -> Iterator[str]:
-    """Yield a sentence for each limit of a schedule that the limits of `scaling` make ineffective, as a whole or in part."""
+    """Yield a sentence for each limit of a schedule that the limits of `scaling` override, completely or in part."""
     least, most = scaling.min_replicas, scaling.max_replicas
     for schedule in scaling.schedules or ():
         name, low, high = schedule.name, schedule.min_replicas, schedule.max_replicas
@@ -232,7 +234,7 @@ def bounded_replicas(spec: Spec) -> int:
 
 
 def least_replicas(spec: Spec, scaling: Scaling) -> int:
-    """Return the minimum replicas at any time: minReplicas, or the lower maxReplicas of a schedule, which wins over it."""
+    """Return the minimum replicas at any time: minReplicas, or the maxReplicas of a schedule if it is lower."""
     schedules = (scaling.schedules or ()) if policy(spec) == "Planner" else ()
     return min([scaling.min_replicas, *(s.max_replicas for s in schedules if s.max_replicas is not None)])
 

@@ -38,8 +38,8 @@ RENAMED: Final[Mapping[str, str]] = {
     "spec.traffic.drain": "spec.traffic.drainTimeout",
     "spec.rollout.surgeWait": "spec.rollout.surgeTimeout",
 }
-"""Names of fields in earlier versions, or names that users expect, each with what to write instead. `[]` stands for any
-item of a list."""
+"""Names of fields in earlier versions, or names that users expect, each with the text to write instead. `[]` stands for
+any item of a list."""
 
 OBJECTS: Final[Mapping[str, str]] = {
     "spec.rollout.canary.analysis": "analysis: {mode: Enabled}, or {mode: Disabled} for the former Off",
@@ -73,7 +73,7 @@ EXAMPLES: Final[Mapping[str, str]] = {
     "spec.runtime.gpu.resourceName": "for example resourceName: nvidia.com/mig-1g.10gb",
     "spec.runtime.image": "for example image: registry.example.com/tritonserver:25.09",
 }
-"""Fields whose limits or pattern do not show what a good value looks like, each with an example."""
+"""Examples of valid values, for fields whose limits or pattern do not show what a valid value looks like."""
 
 URI_SCHEMES: Final[Mapping[str, str]] = {
     "pvc": "use spec.model.source.persistentVolumeClaim, for example persistentVolumeClaim: {claimName: models, path: resnet50}",
@@ -108,7 +108,7 @@ POD_PLACES: Final[Mapping[str, str]] = {
     "command": "spec.runtime.server",
 }
 """Field names from Pods, HPAs or KServe, each with the field of a ModelDeployment that has the same purpose. They are
-recognised at any place in the spec."""
+recognised anywhere in the spec."""
 
 _INDEX = re.compile(r"\[\d+\]")
 
@@ -143,7 +143,7 @@ def example_of_object(path: str) -> str:
 
 
 def example(path: str) -> str:
-    """Return an example for the field at `path`; empty if the field's limits already show what a good value is."""
+    """Return an example for the field at `path`; empty if the field's limits already show a valid value."""
     return EXAMPLES.get(_INDEX.sub("[]", path), "")
 
 
@@ -161,7 +161,7 @@ def fields(path: str) -> tuple[str, ...]:
 def _fields(model: type[BaseModel]) -> dict[str, type[BaseModel] | None]:
     """Return the fields of a pydantic model by name.
 
-    Each has the model of its value or of its items, or None if that is no object.
+    The value is the model of the field or of its items; None if these are not objects.
     """
     return {info.alias or name: _model(info.annotation) for name, info in model.model_fields.items()}
 

@@ -13,7 +13,7 @@ HostName = Annotated[str, StringConstraints(pattern=rf"^(\*\.)?{DNS_NAME}$", min
 
 
 class Entry(ApiModel):
-    """Entry point at a Gateway for one protocol, HTTP or gRPC."""
+    """Entry point of the Gateway for one protocol, HTTP or gRPC."""
 
     section_name: DnsName | None = None
     """Name of a listener of the Gateway. Default: every listener that accepts the route."""

@@ -9,7 +9,7 @@ from pydantic import Field, StringConstraints
 from halcyon.api.types import DNS_NAME, ApiModel, DnsName, Rule
 
 NVIDIA_GPU = "nvidia.com/gpu"
-"""Extended resource that NVIDIA's device plugin offers. It is the default."""
+"""Extended resource of NVIDIA's device plugin, which is the default."""
 
 
 class Gpu(ApiModel):

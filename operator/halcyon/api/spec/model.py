@@ -214,7 +214,7 @@ class WarmupInput(ApiModel):
 
 
 class Warmup(ApiModel):
-    """Requests that Triton runs before a pod receives traffic."""
+    """Requests that Triton executes before a pod receives traffic."""
 
     batch_sizes: (
         Annotated[tuple[Annotated[int, Field(ge=1, le=4096)], ...], Field(min_length=1, max_length=8), ListSet()] | None

@@ -20,7 +20,7 @@ from halcyon.api.types import NAME_MESSAGE, NAME_PATTERN, BrokenRulesError
 
 _WORD = re.compile(r"[A-Za-z0-9]+")
 _MAX_LAYERS = 4
-"""Maximum number of times that a spec is checked again without its invalid fields, which hide violations of rules."""
+"""Maximum number of times that a spec is checked again without its invalid fields, which can hide other violations."""
 
 
 @dataclass(frozen=True)
@@ -128,10 +128,10 @@ def _shown(value: object) -> str:
 
 
 def _hidden(spec: dict[str, Any], error: ValidationError) -> list[Violation]:
-    """Return the violations of rules over several fields that other violations hide. `spec` is changed.
+    """Return the violations of rules that were not checked because a field is invalid. Change `spec`.
 
-    A rule over several fields is only checked if each of them is valid, so the invalid ones are removed here. A sentence that names a
-    removed field is dropped: it may be a result of the removal.
+    A rule over several fields is only checked if all fields are valid, so the invalid fields are removed from `spec`. A
+    violation that names a removed field is dropped, because it may be a result of the removal.
     """
     removed: set[str] = set()
     violations: list[Violation] = []
@@ -157,7 +157,7 @@ def _hidden(spec: dict[str, Any], error: ValidationError) -> list[Violation]:
 def _remove(spec: Any, path: tuple[int | str, ...]) -> None:  # any JSON value
     """Remove the field at `path` if it still exists.
 
-    If an item of a list is invalid, cut the list before it, so that no index changes.
+    If it is an item of a list, also remove all items after it, so that the indexes of the others do not change.
     """
     *parents, last = path
     for part in parents:

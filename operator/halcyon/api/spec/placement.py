@@ -95,11 +95,10 @@ class LabelSelector(ApiModel):
 
 
 class PodAffinityTerm(ApiModel):
-    """Selection of pods, and the node label that defines which nodes are near them."""
+    """Selection of pods, and the node label that defines which nodes count as near them."""
 
     label_selector: Annotated[LabelSelector, AtomicMap()]
-    """Labels of the pods to select, for example `{matchLabels: {app: feature-store}}`. `{}` selects all pods of the
-    namespace."""
+    """Labels of the pods to select, for example `{matchLabels: {app: feature-store}}`. `{}` selects all pods."""
     topology_key: LabelKey
     """Node label that defines the domains, for example `topology.kubernetes.io/zone`. All nodes with the same value of
     this label form one domain."""
@@ -114,7 +113,7 @@ class WeightedPodAffinityTerm(ApiModel):
     weight: Annotated[int, Field(ge=1, le=100)]
     """Weight of the preference compared with other preferences, 1 to 100."""
     pod_affinity_term: PodAffinityTerm
-    """Pods to select, and the node label that defines which nodes are near them."""
+    """Pods to select, and the node label that defines which nodes count as near them."""
 
 
 class NodeSelectorTerm(ApiModel):
@@ -151,14 +150,14 @@ class NodeAffinity(ApiModel):
     """Preferences for nodes. The scheduler can still choose other nodes. Default: none."""
 
     def terms(self) -> list[NodeSelectorTerm]:
-        """Return all terms for the selection of nodes, required and preferred ones."""
+        """Return all terms that select nodes, both the required and the preferred ones."""
         required = self.required_during_scheduling_ignored_during_execution
         preferred = self.preferred_during_scheduling_ignored_during_execution or ()
         return [*(required.node_selector_terms if required else ()), *(term.preference for term in preferred)]
 
 
 class PodAffinity(ApiModel):
-    """Rules for running in the same domain as certain other pods, or for avoiding it."""
+    """Rules for running in the same domain as certain other pods, or in a different domain."""
 
     required_during_scheduling_ignored_during_execution: (
         Annotated[tuple[PodAffinityTerm, ...], Field(min_length=1, max_length=8)] | None

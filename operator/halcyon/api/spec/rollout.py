@@ -1,4 +1,4 @@
-"""`spec.rollout`: the replacement of the serving revision by a new one, and what happens if the new one fails."""
+"""`spec.rollout`: the replacement of the serving revision with a new one, and the action if the new one fails."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class CanaryStep(ApiModel):
     """One step of a canary: its share of the requests and its duration."""
 
     weight: Annotated[int, Field(ge=1, le=99)]
-    """Share of the requests that the new revision receives, in percent, 1 to 99. The new revision's share of the pods
-    is as close to the weight as whole pods allow."""
+    """Share of the requests that the new revision receives, in percent, 1 to 99. Its share of the pods is as close to
+    the weight as whole pods allow."""
     pause: Annotated[CanaryPause, AtomicMap()] = CanaryPause(duration="5m")
     """Duration of the step. With `{}`, the step lasts until someone resumes the rollout. Default: `{duration: 5m}`."""
 
@@ -74,7 +74,7 @@ class AnalysisMetric(ApiModel):
 
 
 class Analysis(ApiModel):
-    """Comparison of a canary with the revision that serves: whether it is made, and with which limits.
+    """Comparison of a canary with the revision that serves: whether it takes place, and its limits.
 
     The limits define what counts as worse. They do not change the error rates of the statistical tests.
     """
@@ -104,8 +104,8 @@ class Canary(ApiModel):
     """Settings of the strategy `Canary`: its steps and its analysis."""
 
     steps: Annotated[tuple[CanaryStep, ...], Field(min_length=1, max_length=10), ListMap(("weight",))] | None = None
-    """Steps of the canary, 1 to 10, with increasing weights. Default: 5 % of the requests for 2m, 25 % for 5m, 50 % for
-    5m."""
+    """Steps of the canary, 1 to 10, with increasing weights. Default: 5 % of the requests for 2m, 25 % for 5m, then 50
+    % for 5m."""
     analysis: Analysis = Analysis.defaults()
     """Comparison of the new revision with the old one during a canary, and its limits. Default: Enabled, with the
     default limits."""
@@ -120,7 +120,7 @@ class Canary(ApiModel):
 
 
 class Rollout(ApiModel):
-    """Method of replacing the serving revision with a new one, and the action if this fails.
+    """Method of replacing the serving revision with a new one, and the action if the replacement fails.
 
     A change of the replicas alone does not create a new revision.
     """

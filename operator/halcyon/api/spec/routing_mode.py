@@ -83,9 +83,9 @@ def ignored(traffic: Any) -> list[str]:  # a Traffic; that module imports this o
 
 
 def without_effect(part: Any, path: str, in_force: set[str], *, needed: str) -> list[str]:  # a model with a mode
-    """Return a sentence for each field of `part` that is set but has no effect in the part's present mode.
+    """Return a sentence for each field of `part` that is set but has no effect in the part's current mode.
 
-    Fields in `in_force` have an effect. `needed` is the mode in which the other fields have one.
+    `in_force` contains the fields that have an effect. `needed` is the mode in which all others have an effect.
     """
     fields = type(part).model_fields
     named = [

@@ -204,7 +204,7 @@ _OWN_KEYS = (f"{GROUP}/", "app.kubernetes.io/", "pod-template-hash")
 
 
 def _no_own_keys(field: str, attribute: str) -> Rule:
-    """Return the rule that the map in this field of `runtime` must not contain any of these keys."""
+    """Return the rule that a map in `runtime`, such as podLabels, must contain no key that Halcyon reserves."""
     return Rule(
         cel=f"!has(self.{field}) || self.{field}.all(k, "
         + " && ".join(f"!k.startsWith('{own}')" for own in _OWN_KEYS)
@@ -219,8 +219,8 @@ class Runtime(ApiModel):
     """Settings of the server pods: Triton container, resources, GPUs and placement."""
 
     image: Image | None = None
-    """Triton image of the server pods. Default: the operator's default image. `status.runtimeImage` shows the image in
-    use."""
+    """Triton image of the server pods. `status.runtimeImage` shows the image in use. Default: the operator's default
+    image."""
     image_pull_secrets: (
         Annotated[tuple[ImagePullSecret, ...], Field(min_length=1, max_length=8), ListMap(("name",))] | None
     ) = None
@@ -231,7 +231,7 @@ class Runtime(ApiModel):
     """CPU, memory and ephemeral storage of the Triton container, as requests and limits. GPUs are set in `gpu`."""
     instances_per_gpu: Annotated[Annotated[int, Field(ge=1, le=64)] | None, Field(alias="instancesPerGPU")] = None
     """Number of instances of the model on each GPU, or in each pod if the model runs on CPU, 1 to 64. Default: the
-    model's config.pbtxt decides."""
+    number in the model's config.pbtxt."""
     env: Annotated[tuple[EnvVar, ...], Field(min_length=1, max_length=64), ListMap(("name",))] | None = None
     """Environment variables of the Triton container, as in a pod spec. Default: none."""
     env_from: Annotated[tuple[EnvFrom, ...], Field(min_length=1, max_length=16)] | None = None
@@ -252,14 +252,14 @@ class Runtime(ApiModel):
     """Name of an existing ServiceAccount in the same namespace, for the server pods. The site must allow it
     (`sitePolicy.pods.serviceAccounts`). Its token for the Kubernetes API is not mounted. Default: `default`."""
     server: ServerSettings | None = None
-    """Options of the Triton server: response cache, memory pools, forwarded headers and log level. Default: Triton's
-    own defaults."""
+    """Options of the Triton server: response cache, memory pools, forwarded headers and log level. Default:
+    Triton's."""
     placement: ServerPlacement = ServerPlacement.defaults()
     """Nodes for the server pods. Pods with GPUs always tolerate taints with the name of their GPU resource; pods with
     NVIDIA GPUs also tolerate the taint `nvidia.com/gpu`."""
     startup_timeout: duration_field("10s", "24h") = "10m"  # type: ignore[valid-type]
-    """Maximum time from the start of Triton until the model is ready, 10s to 24h. A download of the model comes before. The
-    progress deadline of a rollout is one minute longer and includes the download. Default: 10m."""
+    """Maximum time from the start of Triton until the model is ready, 10s to 24h, not including a download of the
+    model. The progress deadline of a rollout is one minute longer and includes the download. Default: 10m."""
 
     rules: ClassVar = (
         _no_own_keys("podLabels", "pod_labels"),

@@ -1,4 +1,4 @@
-"""`spec.scaling`: the targets per replica, the policy, the actuator, and different replica limits at certain times."""
+"""`spec.scaling`: the targets per replica, the policy, the actuator, and schedules with their own replica limits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from halcyon.api.types import ApiModel, ListMap, Rule, duration_field
 
 
 class ScalingPolicy(ApiModel):
-    """One limit on the speed of scaling, as in an HPA (HorizontalPodAutoscaler)."""
+    """One limit on the speed of scaling, as in a HorizontalPodAutoscaler (HPA)."""
 
     type: Literal["Pods", "Percent"]
     """Unit of `value`: pods, or percent of the current replicas."""
@@ -61,8 +61,8 @@ class Targets(ApiModel):
     """Targets per replica. The target that requires the most replicas applies."""
 
     latency: duration_field("1ms", "1h") | None = None  # type: ignore[valid-type]
-    """Response time that 99 of 100 requests must meet, from arrival to answer, 1ms to 1h, for example `500ms`. Only for
-    the policy Planner. Default: none; Planner then uses 80 % of the capacity of each replica."""
+    """Response time, from arrival to response, that 99 of 100 requests must meet, 1ms to 1h, for example `500ms`. Only
+    for the policy Planner. Default: none; Planner then uses 80 % of the capacity of each replica."""
     queue_depth: Annotated[int, Field(ge=1, le=1000000)] | None = None
     """Target number of queued requests per replica, in the balancers and in Triton together, 1 to 1000000. Default with
     the policy Rules: one full batch for each instance, that is, maxBatchSize (8 if unset) x instances per GPU x GPUs.
@@ -79,7 +79,7 @@ class Targets(ApiModel):
 
 
 class Schedule(ApiModel):
-    """A time window with its own replica limits.
+    """A recurring time window with its own replica limits.
 
     It opens at the times of a cron rule, and stays open for its duration.
     """
@@ -144,14 +144,14 @@ class Scaling(ApiModel):
     targets: Targets = Targets.defaults()
     """Targets per replica. The target that requires the most replicas applies."""
     idle_timeout: duration_field("10s", "168h") | None = None  # type: ignore[valid-type]
-    """Time without a request after which the model scales to zero, 10s to 168h. Only if minReplicas is 0. After a start,
-    it begins when a pod is ready. If repeated starts cost more GPU time than scaling to zero saves, Halcyon waits
-    longer, up to 30m. Default: 5m."""
+    """Time without a request after which the model scales to zero, 10s to 168h. Only if minReplicas is 0. After a
+    start, it is counted from when a pod is ready. If repeated starts cost more GPU time than scaling to zero saves,
+    Halcyon waits longer, up to 30m. Default: 5m."""
     schedules: Annotated[tuple[Schedule, ...], Field(max_length=16), ListMap(("name",))] | None = None
     """Time windows with their own replica limits. Only for the policy Planner. Default: none."""
     behavior: Behavior | None = None
     """Speed of scaling up and down, with the type and defaults of the HPA's `behavior`. Only for the policy Rules;
-    Planner has its own rules for the speed."""
+    Planner has its own rules."""
 
     rules: ClassVar = (
         Rule(

@@ -23,9 +23,9 @@ class ServerSettings(ApiModel):
     """Options of the Triton server."""
 
     response_cache: ResponseCache | None = None
-    """Cache of responses. A request with the same input tensors as an earlier one is answered without an execution. The
-    cache ignores request parameters and headers, so use it only for models whose response depends on nothing but the
-    inputs. Each pod has its own cache, which is empty after a start. Triton supports no cache for models with
+    """Cache of responses. A request with the same input tensors as an earlier request gets its response from the cache.
+    The cache ignores request parameters and headers, so use it only for models whose response depends on nothing but
+    the inputs. Each pod has its own cache, which is empty after a start. Triton supports no cache for models with
     `sequence_batching` or a decoupled transaction policy. Default: none."""
     pinned_memory_pool: quantity_field("0", "1Ti") | None = None  # type: ignore[valid-type]
     """Page-locked host memory for copies to and from the GPUs, for example `512Mi`, 0 to 1Ti. It has no effect without
@@ -35,8 +35,8 @@ class ServerSettings(ApiModel):
     Default: Triton's default, 64Mi."""
     forwarded_headers: Annotated[tuple[HeaderName, ...], Field(min_length=1, max_length=32), ListSet()] | None = None
     """Names of the HTTP headers and gRPC metadata that the model receives as request parameters, for example
-    `x-tenant`. Upper and lower case are treated as equal. In requests through a balancer or over gRPC, the model
-    receives the names in lower case. Default: none."""
+    `x-tenant`. Names are not case-sensitive. In requests through a balancer or over gRPC, the model receives the names
+    in lower case. Default: none."""
     log_level: Literal["Error", "Warning", "Info", "Verbose"] = "Info"
     """Minimum severity of the messages in Triton's log. `Verbose` logs several lines for each request. Default:
     Info."""

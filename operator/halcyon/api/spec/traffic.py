@@ -1,4 +1,4 @@
-"""`spec.traffic`: the balancer, and the timeouts of a request."""
+"""`spec.traffic`: the routing of requests through balancers or a Gateway, and the timeouts of a request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from halcyon.api.types import ApiModel, Rule, duration_field, quantity_field
 
 
 class Stickiness(ApiModel):
-    """Routing of related requests to one pod: those of a sequence, or of a conversation whose cache the pod has."""
+    """Routing of related requests to one pod, for example the requests of a sequence or of a conversation."""
 
     header: Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9-]{0,62}$", min_length=1, max_length=63)]
     """HTTP header or gRPC metadata that clients send with each request, for example `x-sequence-id`. Requests with the
@@ -22,12 +22,12 @@ class Stickiness(ApiModel):
 
 
 class Overload(ApiModel):
-    """Handling of requests while more requests arrive than the ready pods can answer."""
+    """Handling of requests while more requests arrive than the ready pods can process."""
 
     mode: Literal["Reject", "Wait"]
     """Action on a request that would wait too long. `Reject`: during an overload, the request is rejected at once, with
     429 or RESOURCE_EXHAUSTED. In a short burst, it waits behind all requests that can be answered in time, for at most
-    six times the latency objective. Halcyon computes the limit of the queue from scaling.targets.latency and the
+    six times the latency objective. Halcyon calculates the limit of the queue from scaling.targets.latency and the
     throughput of a pod. `Wait`: the request waits, within queueLimit and queueTimeout."""
 
 
@@ -51,7 +51,7 @@ class Traffic(ApiModel):
     """Maximum number of requests that wait in one balancer pod, HTTP and gRPC together, 1 to 100000. Further requests
     are rejected with 429 or RESOURCE_EXHAUSTED. Default: 200, or no fixed number if overload.mode is Reject."""
     overload: Overload | None = None
-    """Handling of requests while more requests arrive than the ready pods can answer. Default: mode Reject if
+    """Handling of requests while more requests arrive than the ready pods can process. Default: mode Reject if
     scaling.targets.latency is set and queueLimit is not, else mode Wait."""
     source_share: Annotated[int, Field(ge=1, le=100)] = 100
     """Maximum share of queueLimit, in percent, for requests of one source address, 1 to 100. 100 means no limit per
@@ -73,12 +73,12 @@ class Traffic(ApiModel):
     changes Triton's own limit for HTTP bodies. Default: 64Mi."""
     access_log: Literal["None", "Errors", "All"] = "None"
     """Requests that the balancer logs as lines of JSON, in its container `haproxy`. `None`: no requests. `Errors`:
-    requests that failed, were rejected, were aborted or were retried. `All`: every request. With `Errors` and `All`,
-    each request has an id, which is its header x-request-id or a generated one. Default: None."""
+    requests that failed, or were rejected, aborted or retried. `All`: every request. With `Errors` and `All`, each
+    request has an ID: the value of its header x-request-id, or a generated one. Default: None."""
     stickiness: Stickiness | None = None
-    """Routing of related requests to the same pod, for example the requests of one sequence. Required if a model with
-    sequence_batching in its config.pbtxt may have more than one replica. Default: none; each request goes to the least
-    loaded pod."""
+    """Routing of related requests to the same pod, for example the requests of one sequence. Required for a model with
+    `sequence_batching` in its config.pbtxt that may have more than one replica. Default: none; each request goes to the
+    least loaded pod."""
     gateway: Gateway | None = None
     """Gateway of the Gateway API (`gateway.networking.k8s.io`) through which clients connect. Halcyon does not run the
     Gateway; it only writes the routes. With `mode` Balancer, the routes lead to the balancers. With `mode` Gateway,

@@ -2,7 +2,7 @@
 
 The API server validates an object only when it is written. An object that was written with the schema of another
 version, or without validation, may have, for example, a string instead of an object. Code that processes many objects
-uses the result of `fitted`, so that a malformed object does not make it fail.
+uses the result of `fitted`, so that one malformed object does not make it fail.
 
 Out of scope: bounds, patterns and rules (`parse`), because violations of these do not make code fail.
 """
@@ -57,8 +57,8 @@ class _Form:
 def fitted(resource: Object) -> tuple[Object, tuple[str, ...]]:
     """Return the ModelDeployment without the fields of a wrong type, and a message for each removed field.
 
-    If no field has to be removed, the same object is returned. A field with null counts as missing, as in the API server. An item of a list
-    is removed as a whole if one of its required fields is missing.
+    If no field has to be removed, the same object is returned. A field whose value is null counts as missing, as in the
+    API server. An item of a list is removed completely if one of its required fields is missing.
     """
     if _fits(resource, _resource()):
         return resource, ()
@@ -68,7 +68,7 @@ def fitted(resource: Object) -> tuple[Object, tuple[str, ...]]:
 
 
 def _fits(value: Any, form: _Form) -> bool:  # any JSON value
-    """Return whether a value, whose type is already correct, also has the required form.
+    """Return whether a value, whose type is already known to be correct, also has the required form.
 
     This is a quick check without paths. If it fails, `_value` finds the errors.
     """
@@ -86,7 +86,7 @@ def _fits(value: Any, form: _Form) -> bool:  # any JSON value
 
 
 def _value(value: Any, form: _Form, path: str, errors: list[str]) -> Any:  # any JSON value
-    """Return the value without those parts that have a wrong type.
+    """Return the value without its parts that have a wrong type.
 
     Return `_NOTHING` if the value itself has a wrong type.
     """

@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from halcyon.api.spec import Spec
 from halcyon.api.spec.parse import parse
@@ -27,6 +27,7 @@ from halcyon.control.acceptance import accepted_spec_digest
 from halcyon.control.acceptance.accepted_spec_digest import NOT_ACCEPTED
 from halcyon.control.acceptance.shared_parts import SharedParts
 from halcyon.control.state.cluster_state import ClusterState
+from halcyon.control.state.lookups import server_versions, serving_spec
 from halcyon.control.state.ownership import belongs
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
@@ -128,6 +129,33 @@ class AcceptedSpecs:
             self._stale.discard(key)
         else:
             self._stale.add(key)
+
+
+class ServingSpecs:
+    """Accepted specs with `model`, `runtime` and `batching` of the revisions that serve (`revision.serving_spec`)."""
+
+    def __init__(self, caches: ClusterState, accepted: SpecsInForce) -> None:
+        """Subscribe to changes of the ModelDeployments in `caches`, to drop the specs of deleted ones."""
+        self._caches, self._accepted = caches, accepted
+        self._specs: dict[Key, tuple[Spec, tuple[Any, ...], Spec]] = {}
+        """Accepted spec, versions of the server Deployments and resulting spec of each model."""
+        caches.resources.listeners.append(self._resource_changed)
+
+    def get(self, key: Key) -> Spec | None:
+        """Return the spec of a model; None if no accepted spec is known. It is the same object until it changes."""
+        accepted, versions = self._accepted.get(key), server_versions(self._caches, key)
+        if accepted is None:
+            return None
+        cached = self._specs.get(key)
+        if cached is None or cached[0] is not accepted or cached[1] != versions:
+            spec = serving_spec(self._caches, key, accepted)
+            spec = cached[2] if cached is not None and cached[2] == spec else spec
+            cached = self._specs[key] = (accepted, versions, spec)
+        return cached[2]
+
+    def _resource_changed(self, key: Key, _before: Object | None, after: Object | None) -> None:
+        if after is None:
+            self._specs.pop(key, None)
 
 
 def with_scaling(caches: ClusterState, specs: SpecsInForce) -> Iterable[tuple[Key, Spec]]:

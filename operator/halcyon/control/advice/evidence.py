@@ -86,14 +86,9 @@ class Window:
     ) -> None:
         """Add a sample. If a counter is lower than before, it was reset, and the counters of this sample are ignored.
 
-        Args:
-            now: monotonic time in seconds.
-            ready: number of ready replicas. The other signals cover all of them.
-            waiting: number of waiting requests, over all replicas.
-            gpu: GPU utilisation, as in `ModelEvidence`.
-            requests: number of answered requests per second, over all replicas.
-            queue_s: seconds per second that requests spent in Triton's queue, summed over all requests.
-            executed: counters of executions; None if unknown.
+        `ready` is the number of ready replicas, and the other signals cover all of them. `waiting` is the number of
+        waiting requests, and `requests` that of answered requests per second. `queue_s` is the time that all requests
+        spent in Triton's queue, in seconds per second.
         """
         (sampled_at, ready_before, executed_before), self.last = self.last, (now, ready, executed)
         values: list[float | None] = [ready]

@@ -42,12 +42,8 @@ class ExternalWriters:
     def compare(self, key: Key, replicas: int, desired: int, writer: str, now: float) -> str:
         """Compare the replicas with those of the last call. Return a message about a competing writer, or "".
 
-        Args:
-            key: the model.
-            replicas: current spec.replicas.
-            desired: replicas that Halcyon requests from now on.
-            writer: field manager that has set spec.replicas lately, according to managedFields; empty if there is none.
-            now: monotonic time, in seconds.
+        `replicas` is the current spec.replicas, and `desired` the number that Halcyon requests from now on. `writer` is
+        the field manager that has set spec.replicas lately, according to managedFields; empty if there is none.
         """
         before = self._replicas.get(key)
         requested = self._requested.get(key)

@@ -100,10 +100,8 @@ class HistoryBackfill:
     async def run(self, own_history: Callable[[Key], History | None], learn: Callable[[Key, History], None]) -> None:
         """Run queries until cancelled.
 
-        Args:
-            own_history: function that returns the planner's own history of a model. It returns None if the planner
-                doesn't decide for the model.
-            learn: function that replaces the planner's own history of a model by the merged one.
+        `own_history` returns the planner's own history of a model, or None if the planner doesn't decide for the model.
+        `learn` replaces this history by the merged one.
         """
         while True:
             key = min(self._due, key=lambda queued: self._due[queued], default=None)

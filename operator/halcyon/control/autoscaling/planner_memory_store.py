@@ -153,12 +153,8 @@ class PlannerMemoryStore:
     ) -> None:
         """Initialize without memories; `load` reads them.
 
-        Args:
-            client: client of the API server.
-            namespace: the operator's namespace.
-            clock: clock of this process.
-            cost: function that returns the JSON value to store with a model's memory.
-            config_maps: prefix of the ConfigMaps' names.
+        `namespace` is the operator's namespace, and `config_maps` the prefix of the ConfigMaps' names. `cost` is a
+        function that returns the JSON value to store with a model's memory.
         """
         self._clock, self._cost = clock, cost
         self._shards = Shards(client, namespace, config_maps)

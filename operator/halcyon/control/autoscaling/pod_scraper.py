@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 
 import aiohttp
 
+from halcyon.api.rollout_status import routed_name
 from halcyon.api.spec import routing_mode
 from halcyon.control.acceptance.accepted_specs import SpecsInForce
 from halcyon.control.autoscaling.decider import SCRAPE
@@ -111,7 +112,9 @@ class PodScraper:
         for key in self.caches.resources.all_keys():
             spec = self.specs.get(key)
             if spec is not None and routing_mode.is_direct(spec) and not balancers(self.caches, key):
-                models.append((key, model_name(key.name, spec)))
+                # Pods of an earlier revision have its name, for example after a rollback.
+                routed = routed_name(self.caches.resources.get(key) or {})
+                models.append((key, routed or model_name(key.name, spec)))
         return models
 
     def _model_of(self, key: Key, model: str, session: aiohttp.ClientSession) -> _ScrapedModel:

@@ -257,9 +257,8 @@ def _children(scope: Scope, spec: Spec, rollout_plan: RolloutPlan, actuator: Act
     objects += routing.objects(scope, spec, rollout_plan)
     objects += network_policies.objects(scope, spec)
     if actuator is Actuator.HPA:
-        objects.append(
-            render_hpa.hpa(scope.subject, spec, tolerance=_have_tolerance(scope), hold=scope.site.hold_scale_down)
-        )
+        spec, tolerance = routing.serving_spec(scope, spec, rollout_plan), _have_tolerance(scope)
+        objects.append(render_hpa.hpa(scope.subject, spec, tolerance=tolerance, hold=scope.site.hold_scale_down))
     return objects
 
 

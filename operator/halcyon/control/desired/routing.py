@@ -19,14 +19,14 @@ from halcyon.api.documents.balancer_plan import PLAN_KEY, BalancerPlan, LowerCla
 from halcyon.api.spec import Spec, routing_mode
 from halcyon.control.acceptance import accepted_spec_digest
 from halcyon.control.desired.external_hpa import with_balancer_replicas
-from halcyon.control.objects import child_names
+from halcyon.control.objects import child_names, pods
 from halcyon.control.rollout.rollout_plan import RolloutPlan
 from halcyon.control.rollout.rollout_record import RolloutRecord
 from halcyon.control.state.ownership import own
 from halcyon.control.state.scope import Scope
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Kind, kind_of
-from halcyon.render import balancer, gateway_routes, names, services
+from halcyon.render import balancer, gateway_routes, names, revision, services
 from halcyon.render.metadata import Object
 from halcyon.render.names import Slot
 
@@ -80,13 +80,23 @@ def _routes(scope: Scope, spec: Spec, rollout: RolloutPlan) -> list[Object]:
     gateway, subject = spec.traffic.gateway, scope.subject
     if gateway is None or not scope.gateway_api:
         return []
-    shares = [(allocation.slot, allocation.weight) for allocation in rollout.slots]
+    shares = _shares(scope, rollout)
     routes = [gateway_routes.http_route(subject, spec, gateway, shares, model=rollout.model)]
     if gateway.grpc is not None:
         routes.append(gateway_routes.grpc_route(subject, spec, gateway, gateway.grpc, shares))
     if routing_mode.is_direct(spec):
         routes += [gateway_routes.slot_service(subject, spec, slot) for slot, _ in shares]
     return routes
+
+
+def _shares(scope: Scope, rollout: RolloutPlan) -> list[tuple[Slot, int]]:
+    """Return the slots with their weights in a Gateway's routes. A slot that can't answer passes its share to the other.
+
+    Balancers do that themselves. It has no ready pods, or these serve another model name than the one that is routed.
+    """
+    serving = {pod["metadata"]["labels"].get(names.SLOT_LABEL) for pod in scope.pods if pods.is_ready(pod)}
+    can_answer = {a.slot for a in rollout.slots if a.slot in serving and a.revision.model == rollout.model and a.weight}
+    return [(a.slot, a.weight if a.slot in can_answer or not can_answer else 0) for a in rollout.slots]
 
 
 def has_surplus_balancers(scope: Scope, spec: Spec) -> bool:
@@ -109,7 +119,7 @@ def _balanced(scope: Scope, spec: Spec, rollout: RolloutPlan) -> BalancerPlan:
     """Return the balancer plan, which includes each slot's share of the requests."""
     start_s = (scope.status.get("coldStart") or {}).get("seconds")
     slots = tuple(allocation.slot for allocation in rollout.slots)
-    spec, lower_class = with_balancer_replicas(scope, spec), _lower_class(scope)
+    spec, lower_class = with_balancer_replicas(scope, serving_spec(scope, spec, rollout)), _lower_class(scope)
     plan = balancer.plan(scope.subject, spec, scope.site, slots, start_s=start_s, lower_class=lower_class)
     weights = {allocation.slot: allocation.weight for allocation in rollout.slots}
     served = (rollout.requested, rollout.rollback_revision, *(allocation.revision for allocation in rollout.slots))
@@ -119,6 +129,14 @@ def _balanced(scope: Scope, spec: Spec, rollout: RolloutPlan) -> BalancerPlan:
         sequences=plan.sequences or any(RolloutRecord.of(r).sequences for r in served if r is not None),
         slots=tuple(replace(slot, weight=weights[Slot(slot.name)]) for slot in plan.slots),
     )
+
+
+def serving_spec(scope: Scope, spec: Spec, rollout: RolloutPlan) -> Spec:
+    """Return the spec with the batch size and other settings of the revision that serves most requests."""
+    serving, ready = rollout.slots[0].revision, {pods.revision(pod) for pod in scope.pods if pods.is_ready(pod)}
+    if rollout.good is not None and rollout.good.key in ready and serving.key not in ready:
+        serving = rollout.good
+    return revision.serving_spec(scope.key.name, spec, serving)
 
 
 def _lower_class(scope: Scope) -> LowerClass:

@@ -66,13 +66,10 @@ class Promised:
 def tightest_limit(
     quotas: Iterable[Object], template: Mapping[str, Any], *, present: int, promised: Iterable[Promised] = ()
 ) -> QuotaLimit | None:
-    """Return the tightest limit of the quotas for pods of a model; None if no quota limits them.
+    """Return the tightest limit of the quotas for pods of a model with this template; None if no quota limits them.
 
-    Args:
-        quotas: ResourceQuotas of the namespace, as returned by `project`.
-        template: spec of the model's pods.
-        present: number of existing pods of the model, which the quotas count already. The limit is at least this.
-        promised: pods of other models that will be created before those of this model.
+    `present` is the number of the model's existing pods, which the quotas count already. The limit is at least
+    this. `promised` are pods of other models that will be created before those of this model.
     """
     amounts = charges(template)
     grants = [(other, charges(other.template)) for other in promised]

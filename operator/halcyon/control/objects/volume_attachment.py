@@ -29,12 +29,10 @@ def first_conflict(server_pods: Iterable[Object], exclusive: Mapping[str, str]) 
 
 
 def conflict(pod: Object, others: Iterable[Object], exclusive: Mapping[str, str]) -> str:
-    """Return the reason, as a message, why a pod can't attach the volume of its model; empty if nothing prevents it.
+    """Return the reason why a server pod can't attach its model's volume; empty if nothing prevents it.
 
-    Args:
-        pod: server pod.
-        others: all server pods of the model.
-        exclusive: access modes of the claims whose volume only one node can attach, by name of the claim.
+    `others` are all server pods of the model. `exclusive` has the access modes of the claims whose volume only one node
+    can attach, by name of the claim.
     """
     claim, node = pod["spec"].get("claim"), pod["spec"].get("nodeName")
     statuses = (*pod["status"]["initContainerStatuses"], *pod["status"]["containerStatuses"])

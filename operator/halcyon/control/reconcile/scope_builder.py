@@ -85,10 +85,8 @@ class ScopeBuilder:
     async def build(self, key: Key, *, uncached: Mapping[tuple[Kind, str], Object], rejected: str) -> Scope | None:
         """Return the scope of a ModelDeployment; None if it doesn't exist or is being deleted.
 
-        Args:
-            key: key of the ModelDeployment.
-            uncached: fetched objects that the caches don't hold, because they lack Halcyon's label.
-            rejected: the API server's message if it rejected a write in the last reconcile; else empty.
+        `uncached` are fetched objects that the caches don't hold, because they lack Halcyon's label. `rejected` is the
+        API server's message if it rejected a write in the last reconcile; else empty.
 
         Raises:
             ApiError, Unreachable: the content of a ConfigMap source could not be fetched.

@@ -104,22 +104,9 @@ def _without_times(document: Any) -> Any:  # any JSON value
     return document
 
 
-_VALUES = {
-    "observedGeneration",
-    "conditions",
-    "summary",
-    "scaling",
-    "model",
-    "rollout",
-    "replicas",
-    "readyReplicas",
-    "pods",
-    "coldStart",
-    "cost",
-    "advice",
-}
-"""Fields of the status whose updates can usually be delayed. `_states` returns the parts of these fields whose changes
-are written soon."""
+_SOON = {"operator", "selector", "address", "runtimeImage", "revision", "capacity"}
+"""Fields of the status whose changes are written soon. Updates of the others can usually be delayed, except for the
+parts that `_states` returns."""
 _COUNTS = {"total", "ready", "updated", "unschedulable"}
 
 
@@ -145,7 +132,7 @@ def _counts(document: Any) -> Any:  # any JSON value
 def _states(document: Any) -> Any:  # any JSON value
     """Return the parts of a status whose changes are written soon: all except values, messages and pod counts."""
     return {
-        **{k: v for k, v in document.items() if k not in _VALUES},
+        **{k: v for k, v in document.items() if k in _SOON},
         "conditions": [(c["type"], c["status"], c["reason"]) for c in document.get("conditions") or ()],
         "scaling": {k: (document.get("scaling") or {}).get(k) for k in ("actuator", "desired")},
         "model": (document.get("model") or {}).get("versions"),

@@ -313,10 +313,8 @@ class DashboardService:
     async def run(self, tls: Callable[[], Awaitable[ServingTLS]]) -> None:
         """Serve the dashboard and sample models until cancelled.
 
-        If the port can't be opened, log the error and return, so that the operator runs without a dashboard.
-
-        Args:
-            tls: function that waits for the operator's certificate and returns its TLS settings.
+        If the port can't be opened, log the error and return, so that the operator runs without a dashboard. `tls` is a
+        function that waits for the operator's certificate and returns its TLS settings.
         """
         if not self._site.has_pages:
             log.warning(NO_PAGES)

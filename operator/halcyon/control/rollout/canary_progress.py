@@ -84,16 +84,10 @@ def advance(
     canary_result: CanaryResult | None,
     request: CanaryRequest,
 ) -> Advance:
-    """Return the canary's new state after evaluating its current step.
+    """Return the canary's new state after evaluating its current step at the time `now`, in seconds since the epoch.
 
-    Args:
-        record: rollout record of the canary's revision.
-        rules: the field spec.rollout.canary.
-        now: current time in seconds since the epoch.
-        count: number of desired pods, over both revisions.
-        ready: number of the canary's ready pods.
-        canary_result: result of the canary analysis; None if there is none yet.
-        request: action that a user has requested with an annotation.
+    `record` is the rollout record of the canary's revision, and `rules` the field spec.rollout.canary. `count` is the
+    number of desired pods over both revisions, and `ready` that of the canary's ready pods.
     """
     steps = rules.steps or DEFAULT_STEPS
     record = replace(record, step=min(record.step, len(steps) - 1))

@@ -101,15 +101,15 @@ def decide(scope: Scope, spec: Spec, requested: Revision, deployments: Mapping[S
     slot = observed.slots.get(placement.slot)
     if placement.is_canary and placement.good is not None and slot is not None and slot.revision != requested.key:
         return _waiting_plan(observed, requested, placement, placement.good)
-    routed, revisions = placement.good.model if placement.good else requested.model, placement.revisions
+    revisions = placement.revisions
+    routed = _routed_model(observed, requested, placement.slot, placement.good, {**revisions, requested.key: requested})
     unwritten = (
         _has_all_pods(observed, placement.home)
         if placement.is_canary
         else _is_unwritten(observed, requested, placement.slot, revisions=revisions, routed=routed)
     )
     course = _course(observed, requested, placement, unwritten=unwritten)
-    if course.canary is not None and placement.good is not None and not observed.count:
-        idle = RevisionFailure(Reason.SCALED_TO_ZERO, "the canary continues when the model has replicas again")
+    if course.canary is not None and placement.good is not None and (idle := _idle_canary(observed, placement)):
         return replace(_waiting_plan(observed, course.record.on(requested), placement, placement.good), failure=idle)
     course = _with_replacement(observed, requested, placement, course, unwritten=unwritten)
     return _plan(observed, requested, placement, course)
@@ -131,6 +131,24 @@ def _placement(observed: ObservedRollout, requested: Revision) -> _Placement:
         changed=changed,
         revisions={r.key: r for r in (*others, *changed)},
     )
+
+
+def _idle_canary(observed: ObservedRollout, placement: _Placement) -> RevisionFailure | None:
+    """Return the reason why a canary in progress has no pods now; None if nothing keeps it from having pods.
+
+    After zero replicas, the stable revision's pods come first, because the canary could take the only free GPU, and
+    would then serve all requests without a comparison. The canary doesn't wait if they can't be created or scheduled.
+    """
+    if not observed.count:
+        return RevisionFailure(Reason.SCALED_TO_ZERO, "the canary continues when the model has replicas again")
+    good, home = placement.good, observed.slots.get(placement.home)
+    if good is None or home is None or observed.live_in(placement.slot):
+        return None
+    waiting = observed.waiting_pod(good, home)
+    is_hopeless = observed.has_surge_timed_out(waiting) or (waiting is None and bool(home.rejection))
+    if is_hopeless or any(map(pods.holds_node, observed.live_in(placement.home))):
+        return None
+    return RevisionFailure(Reason.PROGRESSING, f"the canary continues when a pod of revision {good.key} has a node")
 
 
 def _waiting_plan(observed: ObservedRollout, requested: Revision, placement: _Placement, good: Revision) -> RolloutPlan:
@@ -188,12 +206,11 @@ def _plan(observed: ObservedRollout, requested: Revision, placement: _Placement,
     good, record, canary, target = placement.good, course.record, course.canary, course.target
     updated = record.on(requested)
     updated_target = updated if target is requested else target
-    unproven = target is requested and record.result != RolloutResult.SERVED and not observed.ready(requested.key)
-    model = good.model if good is not None and (unproven or canary is not None) else target.model
+    revisions = {**placement.revisions, updated.key: updated}
     if canary is not None and good is not None:
-        slots = canary_slots(observed, good, updated, canary, placement.home)
+        model, slots = good.model, canary_slots(observed, good, updated, canary, placement.home)
     else:
-        revisions = {**placement.revisions, updated.key: updated}
+        model = _routed_model(observed, target, course.slot, good, revisions)
         slots = lone_slots(observed, updated_target, course.pace, course.slot, revisions=revisions, routed=model)
     target_state, is_rollback = observed.slots.get(course.slot), target is not requested
     phase, failure = phase_of(observed, target, record, target_state, is_rollback=is_rollback)
@@ -216,6 +233,22 @@ def _plan(observed: ObservedRollout, requested: Revision, placement: _Placement,
         changed=placement.changed,
         requeue_s=_requeue_s(observed, target, record, slot, canary),
     )
+
+
+def _routed_model(
+    observed: ObservedRollout, target: Revision, slot: Slot, good: Revision | None, revisions: Mapping[str, Revision]
+) -> str:
+    """Return the name of the model that requests are routed to: the target's once it has a ready pod in its slot.
+
+    Before, it is the name that ready pods serve, as long as there are pods of another revision.
+    """
+    is_ready = any(pods.is_ready(pod) and pods.revision(pod) == target.key for pod in observed.live_in(slot))
+    if is_ready or not observed.others(target.key):
+        return target.model
+    names_served = [revisions[key].model for key in observed.by_revision if key in revisions and observed.ready(key)]
+    if good is not None and (good.model in names_served or not names_served):
+        return good.model
+    return names_served[0] if names_served else target.model
 
 
 def _is_canary(observed: ObservedRollout, requested: Revision, good: Revision | None, home: Slot) -> bool:

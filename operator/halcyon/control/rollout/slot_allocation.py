@@ -47,17 +47,10 @@ def lone_slots(
     revisions: Mapping[str, Revision],
     routed: str,
 ) -> tuple[SlotAllocation, ...]:
-    """Return the allocation of the slots if all desired pods are in one slot.
+    """Return the allocation of the slots if all desired pods run the revision `target` in the slot `slot`.
 
-    Pods that are left in the other slot are removed according to the table at the top of the module.
-
-    Args:
-        observed: the observed state.
-        target: the revision that the servers run.
-        pace: surge settings of the rollout, which determine its pace.
-        slot: the slot of the target revision.
-        revisions: revisions by key, with their updated rollout records.
-        routed: name of the model that requests are routed to.
+    Pods that are left in the other slot are removed according to the table at the top of the module. `revisions` has the
+    revisions with updated rollout records, by key. `routed` is the name of the model that requests are routed to.
     """
     other = other_slot(slot)
     state = _remaining_state(observed, other)

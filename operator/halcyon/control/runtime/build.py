@@ -78,7 +78,13 @@ def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tra
     queried = None if site_queries is None else site_queries.value
     signals = ModelSignals(base.caches, base.reports, clock, gpu, queried)
     costs = GpuCosts(
-        base.caches, signals, base.specs, base.queue.add, base.leadership, clock, prices=settings.prices or Prices()
+        base.caches,
+        signals,
+        base.serving_specs,
+        base.queue.add,
+        base.leadership,
+        clock,
+        prices=settings.prices or Prices(),
     )
     memories = PlannerMemoryStore(
         client, settings.namespace, clock, cost=costs.stored, config_maps=settings.memory_config_maps
@@ -86,11 +92,11 @@ def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tra
     events = EventRecorder(client, instance=settings.pod_name, clock=clock)
     hold = SiteHold(client, settings.namespace, f"{settings.service}-switches", base.requeue_all)
     batches = batch_inference.build_batches(
-        settings, client, clock, base.caches.resources, base.specs, enqueue=base.queue.add, events=events
+        settings, client, clock, base.caches.resources, base.serving_specs, enqueue=base.queue.add, events=events
     )
     autoscaler = build_autoscaler(base, signals, memories, hold, events, batches)
-    advice = ModelAdvice(base.caches, base.specs, autoscaler, base.queue.add, base.leadership, clock)
-    served = ServedMetrics(base.caches, base.specs, signals, autoscaler.models, base.leadership, clock)
+    advice = ModelAdvice(base.caches, base.serving_specs, autoscaler, base.queue.add, base.leadership, clock)
+    served = ServedMetrics(base.caches, base.serving_specs, signals, autoscaler.models, base.leadership, clock)
     identity = build_certificate(base)
     metrics_api = MetricsApiCheck(
         client, identity, namespace=settings.namespace, service=settings.service, watched=settings.watch_namespaces
@@ -153,7 +159,7 @@ def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tra
         hold=hold,
         site_queries=site_queries,
         batches=batches,
-        model_metrics=ModelMetrics(base.caches, base.specs, autoscaler, starts, costs, base.leadership, clock),
+        model_metrics=ModelMetrics(base.caches, base.serving_specs, autoscaler, starts, costs, base.leadership, clock),
     )
     register_instruments(base, counts)
     return operator
@@ -168,10 +174,10 @@ def build_autoscaler(  # noqa: PLR0917  # one call, and each by its type
     batches: BatchController,
 ) -> Autoscaler:
     """Build the autoscaler and its components."""
-    caches, specs, clock, leadership = base.caches, base.specs, base.clock, base.leadership
+    caches, specs, clock, leadership = base.caches, base.serving_specs, base.clock, base.leadership
     budget = base.settings.gpu_budget
     past = None if base.prometheus is None else HistoryBackfill(base.prometheus.history, clock=clock)
-    writer = ScaleWriter(base.client, caches, specs, leadership, clock, base.tracer)
+    writer = ScaleWriter(base.client, caches, base.specs, leadership, clock, base.tracer)
     models: dict[Key, ModelState] = {}
     decider = Decider(signals, past)
     return Autoscaler(

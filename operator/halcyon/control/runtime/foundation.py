@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, disable_created_metrics
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
-from halcyon.control.acceptance.accepted_specs import AcceptedSpecs
+from halcyon.control.acceptance.accepted_specs import AcceptedSpecs, ServingSpecs
 from halcyon.control.autoscaling.balancer_errors import BalancerErrorStore
 from halcyon.control.runtime.leader_state import LeaderState
 from halcyon.control.runtime.settings import OperatorSettings
@@ -35,6 +35,7 @@ class Foundation:
     queue: WorkQueue
     caches: ClusterState
     specs: AcceptedSpecs
+    serving_specs: ServingSpecs
     reports: BalancerErrorStore
     """Store of the agents' reports."""
     elector: LeaderElector
@@ -64,6 +65,7 @@ def build_foundation(
         has_network_policies=settings.network is not None,
         clock=clock,
     )
+    specs = AcceptedSpecs(caches)
     elector = LeaderElector(client, settings.namespace, settings.lease, settings.pod_name, clock, fence)
     return Foundation(
         settings=settings,
@@ -73,7 +75,8 @@ def build_foundation(
         registry=registry,
         queue=queue,
         caches=caches,
-        specs=AcceptedSpecs(caches),
+        specs=specs,
+        serving_specs=ServingSpecs(caches, specs),
         reports=BalancerErrorStore(on_change=lambda namespace, name: queue.add(Key(namespace, name))),
         elector=elector,
         leadership=LeaderState(elector),

@@ -35,11 +35,8 @@ def build(
 ) -> web.Application:
     """Build the web application with /healthz, /readyz and /metrics.
 
-    Args:
-        registry: metrics of the operator, without those of each model.
-        live: checks of /healthz, by name. The response lists the failed ones.
-        ready: checks of /readyz, by name. The response lists the failed ones.
-        model_metrics: function that returns the metrics of all models in the Prometheus text format.
+    `live` are the checks of /healthz and `ready` those of /readyz, by name. The response lists the failed ones.
+    `model_metrics` is a function that returns the metrics of all models in the Prometheus text format.
     """
 
     def probe(checks: Mapping[str, Check]) -> Callable[[web.Request], object]:

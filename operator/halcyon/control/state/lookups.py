@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from halcyon.api.spec import Spec
 from halcyon.control.objects import pods
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.kube.kinds import Key
-from halcyon.render import gpu, names
+from halcyon.render import gpu, names, revision
 
 
 def balancers(caches: ClusterState, key: Key) -> list[Object]:
@@ -23,8 +24,22 @@ def ready_balancers(caches: ClusterState, key: Key) -> frozenset[str]:
 
 
 def servers(caches: ClusterState, key: Key) -> Object | None:
-    """Return the server Deployment of a model, or that with more replicas if it has two; None if it has none."""
-    return max(_server_deployments(caches, key), key=_replicas, default=None)
+    """Return the server Deployment of a model, or that with more replicas if it has two; None if it has none.
+
+    If both have as many replicas, the older one is returned, because the younger one is a canary's.
+    """
+    deployments = sorted(_server_deployments(caches, key), key=lambda d: d["metadata"].get("creationTimestamp") or "")
+    return max(deployments, key=_replicas, default=None)
+
+
+def serving_spec(caches: ClusterState, key: Key, spec: Spec) -> Spec:
+    """Return an accepted spec with the settings that the model's ready servers have (`revision.serving_spec`)."""
+    template = ((servers(caches, key) or {}).get("spec") or {}).get("template") or {}
+    serving = str((template.get("metadata", {}).get("labels") or {}).get(names.REVISION_LABEL))
+    ready = {pods.revision(pod) for pod in caches.pods.find(key.namespace, key.name) if pods.is_ready(pod)}
+    name = names.revision(key.name, serving if serving in ready else min(ready, default=serving))
+    record = caches.children[kinds.CONTROLLER_REVISION].get(Key(key.namespace, name))
+    return revision.serving_spec(key.name, spec, None if record is None else revision.read(record))
 
 
 def server_versions(caches: ClusterState, key: Key) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ from halcyon.api.documents import measured_capacity
 from halcyon.api.documents.measured_capacity import GPU_PRODUCT_LABEL, MeasuredCapacityError, Served
 from halcyon.api.spec import Spec
 from halcyon.control.state.cluster_state import ClusterState
-from halcyon.control.state.lookups import server_versions, servers
+from halcyon.control.state.lookups import server_versions, servers, serving_spec
 from halcyon.control.state.scope import Measured
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
@@ -58,7 +58,8 @@ class MeasuredCapacities:
         if cached is not None and (cached.spec, cached.versions) == (spec, versions):
             cached.changes = changes
             return cached.measured
-        capacity = measured(self._config_maps.get(config_map), served(key.name, servers(self.caches, key), spec))
+        serving = served(key.name, servers(self.caches, key), serving_spec(self.caches, key, spec))
+        capacity = measured(self._config_maps.get(config_map), serving)
         if cached is not None and cached.measured == capacity:
             capacity = cached.measured
         self._cached[key] = _CachedCapacity(changes, spec, versions, capacity)

@@ -45,12 +45,9 @@ class MetricsApiCheck:
     ) -> None:
         """Create the check without a result.
 
-        Args:
-            client: client of the API server.
-            certificates: source of the CA that is written to the APIService, if that refers to this operator.
-            namespace: the operator's namespace.
-            service: name of the Service that the operator's APIService refers to.
-            watched: namespaces to which the operator is limited, if any. A limited operator serves no metrics API.
+        `certificates` is the source of the CA that is written to the APIService, if that refers to this operator by
+        `namespace` and `service`. `watched` are the namespaces to which the operator is limited, if any. A limited
+        operator serves no metrics API.
         """
         self._client, self._certificates = client, certificates
         self._namespace, self._service, self._watched = namespace, service, watched

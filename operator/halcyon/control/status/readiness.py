@@ -10,12 +10,9 @@ from halcyon.api.conditions import Condition, Reason, Type
 # not True    yes                        yes                    as `traffic`: a rejected change is no outage
 # not True    else                                              False    the reason of Accepted
 def ready(accepted: Condition, served: Condition, *, in_effect: bool) -> Condition:
-    """Return the Ready condition.
+    """Return the Ready condition. `served` is the result of `traffic`.
 
-    Args:
-        accepted: Accepted condition of the current spec.
-        served: result of `traffic`, which is the Ready condition of an accepted spec.
-        in_effect: whether any accepted spec is in effect, the current one or an earlier one.
+    `in_effect` is true if any accepted spec is in effect, the current one or an earlier one.
     """
     if accepted.status is True or (in_effect and served.status is True):
         return served

@@ -164,12 +164,12 @@ def reconciling(name: str, plan: ReconcilePlan) -> Condition | None:
     return Condition(Type.RECONCILING, status=True, reason=reason, message=explanation(name, plan, rollout))
 
 
-# Present while the requested revision comes from its stored ControllerRevision, and this operator would render it differently.
+# Present while servers run the requested revision from its stored ControllerRevision, and this operator would render it differently.
 def outdated(scope: Scope, plan: ReconcilePlan) -> Condition | None:
     """Return the RuntimeOutdated condition; None if the condition doesn't apply."""
     rollout, differs = plan.rollout, plan.outdated
-    if rollout is None or not differs:
-        return None
+    if rollout is None or not differs or rollout.target.key != rollout.requested.key:
+        return None  # a refresh would try a failed revision again
     origin = f"by version {rollout.requested.version}" if rollout.requested.version else "by an earlier version"
     if rollout.requested.version == scope.site.version:
         origin = "with former operator settings"

@@ -64,7 +64,7 @@ def make(scope: Scope, plan: ReconcilePlan, *, now: str) -> Object:
         status["address"] = {"url": f"{scheme}://{host}:{names.HTTP_PORT}", "grpc": f"{host}:{names.GRPC_PORT}"}
         if routing_mode.is_direct(plan.spec):
             status["address"]["headless"] = f"{names.headless(scope.key.name)}.{scope.key.namespace}.svc"
-        status["runtimeImage"] = plan.target.template["spec"]["containers"][0]["image"]
+        status["runtimeImage"] = plan.rollout.slots[0].revision.template["spec"]["containers"][0]["image"]
         status["model"] = _model(scope, plan)
         status["rollout"] = rollout.make(scope, plan)
         if (start := cold_start.make(scope, longest_s=plan.target.startup_timeout_s)) is not None:
@@ -334,7 +334,7 @@ def _summary(scope: Scope, plan: ReconcilePlan, status: dict[str, Any]) -> dict[
 
 
 def _model(scope: Scope, plan: ReconcilePlan) -> dict[str, Any]:
-    model: dict[str, Any] = {"name": plan.target.model if plan.target else ""}
+    model: dict[str, Any] = {"name": plan.rollout.model if plan.rollout else ""}
     if scope.signals and scope.signals.versions:
         model["versions"] = sorted(scope.signals.versions, key=lambda v: (len(v), v))[-MAX_VERSIONS:]
     if (error := servers.load_error(scope, plan)) is not None:

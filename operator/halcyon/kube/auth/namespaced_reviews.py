@@ -54,11 +54,7 @@ class NamespacedReviews:
     ) -> None:
         """Create an instance that has not read any public keys yet.
 
-        Args:
-            client: Kubernetes client that may create LocalSubjectAccessReviews in `namespaces`.
-            namespaces: namespaces to which the operator is limited.
-            monotonic: returns the monotonic time, in seconds.
-            wall: returns the time in seconds since the epoch.
+        The operator is limited to `namespaces`, in which `client` may create LocalSubjectAccessReviews.
         """
         self._client, self._namespaces = client, namespaces
         self._monotonic, self._wall = monotonic, wall

@@ -1,9 +1,9 @@
-"""AIBrix's autoscaler APA: a mean per pod over three minutes, multiplied by the present replicas.
+"""AIBrix's autoscaler APA: a mean per pod over three minutes, multiplied by the current replicas.
 
 Source: the project's facts on autoscaling, section 3.6 (aibrix e3e10f9e). This code follows our reading of AIBrix's
-source; AIBrix itself was not run. The mean is old, but the replicas are current. After a step of the load, the result
-therefore swings between one replica and the maximum. On the way up, the stabilizer uses the maximum within the window,
-and on the way down the minimum, as in AIBrix's source.
+source; AIBrix itself was not run. The mean is old, but the replicas are current. Therefore, after a step of the load,
+the result swings between one replica and the maximum. When scaling up, the stabilizer uses the maximum in the window,
+and when scaling down the minimum, as in AIBrix's source.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from halcyon_simulator.policies.peers.parameters import NotNegative, Positive
 
 @dataclass(frozen=True)
 class AibrixKnobs:
-    """Settings of a PodAutoscaler with strategy APA. The replica limits are the case's, but at least 1."""
+    """Settings of a PodAutoscaler with the strategy APA. The replica limits are the case's, but at least 1."""
 
     target: Positive | None = None
     """`targetValue`: requests in flight per pod. Default: max_batch x instances."""
@@ -29,24 +29,24 @@ class AibrixKnobs:
     stable_window_s: Positive = 180.0
     """Window of the mean, in seconds."""
     up_fluctuation_tolerance: NotNegative = 0.1
-    """`up-fluctuation-tolerance`: increase that changes nothing, as a share."""
+    """`up-fluctuation-tolerance`: relative increase up to which the replicas don't change."""
     down_fluctuation_tolerance: NotNegative = 0.1
-    """`down-fluctuation-tolerance`: decrease that changes nothing, as a share."""
+    """`down-fluctuation-tolerance`: relative decrease up to which the replicas don't change."""
     max_scale_up_rate: Positive = 2.0
-    """`max-scale-up-rate`: largest factor per sync."""
+    """`max-scale-up-rate`: maximum factor by which a sync increases the replicas."""
     max_scale_down_rate: Positive = 2.0
-    """`max-scale-down-rate`: largest divisor per sync."""
+    """`max-scale-down-rate`: maximum divisor by which a sync decreases the replicas."""
     scale_up_cooldown_s: NotNegative = 0.0
-    """Window in seconds whose largest recommendation is used on the way up."""
+    """Window in seconds whose largest recommendation is used for scaling up."""
     scale_down_cooldown_s: NotNegative = 300.0
-    """Window in seconds whose smallest recommendation is used on the way down."""
+    """Window in seconds whose smallest recommendation is used for scaling down."""
 
 
 class Aibrix:
-    """PodAutoscaler with strategy APA.
+    """PodAutoscaler with the strategy APA.
 
     At its start, the window is filled with the earlier load. If a metric is missing or no pod is ready, there is no
-    sample. A window without samples causes no change.
+    sample. If the window has no samples, the replicas don't change.
     """
 
     def __init__(self, knobs: AibrixKnobs, case: Case) -> None:

@@ -1,7 +1,7 @@
 """Baselines that no product uses: fixed replicas, the rate alone, and the planner's first sketch of thirty lines.
 
-Source: the project's facts on autoscaling, section 7.5. In contrast to the peers, baselines have the capacity of a
-replica and the start time as inputs. If a metric is missing, the replicas don't change.
+Source: the project's facts on autoscaling, section 7.5. Unlike the peers, baselines get the capacity of a replica and
+the start time as inputs. If a metric is missing, the replicas don't change.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class StaticKnobs:
     """Setting of the policy with fixed replicas."""
 
     n: Count | None = None
-    """Number of replicas. Default: as many as the case's busiest minute needs at 85 % of full batches, which requires
-    foresight."""
+    """Number of replicas. Default: the number that the case's busiest minute needs at 85 % of full batches, which
+    requires foresight."""
 
 
 class Static:
@@ -70,7 +70,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class SketchKnobs:
-    """Settings of the policy that uses rate, backlog and trend, with a hold on the way down."""
+    """Settings of the policy that uses the rate, the backlog and the trend, and delays scaling down."""
 
     window_s: Positive = 30.0
     """Window of the rate, in seconds."""
@@ -79,10 +79,10 @@ class SketchKnobs:
     capacity_rps: Positive | None = None
     """Capacity of a replica in requests per second. Default: its throughput with full batches."""
     start_s: NotNegative | None = None
-    """Start time of a pod in seconds. The backlog is cleared in half of this time, and the trend is extrapolated over
-    all of it. Default: the start time of the case."""
+    """Start time of a pod in seconds. The backlog is to be cleared in half of this time, and the trend is extrapolated
+    over all of it. Default: the start time of the case."""
     hold_s: NotNegative | None = None
-    """Time in seconds for which the largest result is kept. Default: max(60, start_s)."""
+    """Time in seconds over which the largest result is used. Default: max(60, start_s)."""
     tick_s: Positive = 2.0
     """Interval between two decisions, in seconds."""
 
@@ -123,7 +123,7 @@ class Sketch:
 
 
 def peak_count(case: Case, *, utilisation: float) -> int:
-    """Return the replicas that the case's busiest minute needs at this share of a replica's full batches."""
+    """Return the replicas that the case's busiest minute needs, at a share of the throughput with full batches."""
     minutes = max(1, math.ceil(case.duration_s / 60))
     counts, _ = np.histogram(case.arrivals, bins=minutes, range=(0, 60 * minutes))
     return max(case.low, 1, math.ceil(round(float(counts.max()) / 60 / (utilisation * case.service.peak_rps), 9)))

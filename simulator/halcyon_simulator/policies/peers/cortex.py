@@ -25,17 +25,17 @@ class CortexKnobs:
     window_s: Positive = 60.0
     """`window` of the mean, in seconds."""
     upscale_stabilization_period_s: NotNegative = 60.0
-    """`upscale_stabilization_period` in seconds: its smallest recommendation is used on the way up."""
+    """`upscale_stabilization_period` in seconds. Its smallest recommendation is used for scaling up."""
     downscale_stabilization_period_s: NotNegative = 300.0
-    """`downscale_stabilization_period` in seconds: its largest recommendation is used on the way down."""
+    """`downscale_stabilization_period` in seconds. Its largest recommendation is used for scaling down."""
     max_downscale_factor: Annotated[float, Range(0)] = 0.75
-    """`max_downscale_factor`: smallest factor per recommendation."""
+    """`max_downscale_factor`: minimum ratio of a recommendation to the current replicas."""
     max_upscale_factor: Annotated[float, Range(1)] = 1.5
-    """`max_upscale_factor`: largest factor per recommendation."""
+    """`max_upscale_factor`: maximum ratio of a recommendation to the current replicas."""
     downscale_tolerance: NotNegative = 0.05
-    """`downscale_tolerance`: decrease that changes nothing, as a share."""
+    """`downscale_tolerance`: relative decrease up to which the replicas don't change."""
     upscale_tolerance: NotNegative = 0.05
-    """`upscale_tolerance`: increase that changes nothing, as a share."""
+    """`upscale_tolerance`: relative increase up to which the replicas don't change."""
     tick_s: Positive = 10.0
     """Interval between two decisions, in seconds."""
 
@@ -43,8 +43,8 @@ class CortexKnobs:
 class Cortex:
     """Autoscaler of one Cortex API.
 
-    If a metric is missing, there is no recommendation and no change. Nothing changes until the stabilization windows
-    have passed once.
+    If a metric is missing, there is no recommendation and no change. After its start, the replicas don't change until
+    the stabilization windows have passed once.
     """
 
     def __init__(self, knobs: CortexKnobs, case: Case) -> None:

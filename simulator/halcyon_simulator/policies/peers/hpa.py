@@ -1,4 +1,4 @@
-"""Peers that consist only of a HorizontalPodAutoscaler, with the metric and the `behavior` that their projects ship.
+"""Peers that consist only of a HorizontalPodAutoscaler, with the metric and the `behavior` of their projects.
 
 The algorithm is in `hpa_controller`. If a metric is missing, none of them changes the replicas.
 """
@@ -47,7 +47,7 @@ class HpaKnobs:
     down_window_s: Window | None = None
     """`scaleDown.stabilizationWindowSeconds` in seconds. Default: 300. It requires `behavior={}`."""
     tolerance: NotNegative = TOLERANCE
-    """`--horizontal-pod-autoscaler-tolerance`: deviation from the target that changes nothing, as a share."""
+    """`--horizontal-pod-autoscaler-tolerance`: largest relative deviation from the target that is ignored."""
     sync_s: Positive = SYNC_INTERVAL_S
     """`--horizontal-pod-autoscaler-sync-period`: interval between two syncs, in seconds."""
     window_s: Positive = 15.0
@@ -83,16 +83,16 @@ class WvaKnobs:
     """
 
     target: Positive | None = None
-    """Requests in flight per replica. Default: max_batch x instances. (The original metric is the desired replicas,
-    with a target of 1.)"""
+    """Requests in flight per replica. Default: max_batch x instances. (WVA's own metric is the desired replicas, with a
+    target of 1.)"""
     stabilization_window_s: Window = 240
-    """`stabilizationWindowSeconds` in both directions."""
+    """`stabilizationWindowSeconds` for scaling up and for scaling down, in seconds."""
     pods: Annotated[int, Range(1, 100000)] = 10
     """`policies[0].value` of type Pods in both directions: maximum change in `pods_period_s` seconds."""
     pods_period_s: Annotated[int, Range(1, 1800)] = 150
     """`policies[0].periodSeconds`: time in seconds in which at most `pods` pods are added or removed."""
     tolerance: NotNegative = TOLERANCE
-    """`--horizontal-pod-autoscaler-tolerance`: deviation from the target that changes nothing, as a share."""
+    """`--horizontal-pod-autoscaler-tolerance`: largest relative deviation from the target that is ignored."""
     sync_s: Positive = SYNC_INTERVAL_S
     """`--horizontal-pod-autoscaler-sync-period`: interval between two syncs, in seconds."""
 
@@ -120,7 +120,7 @@ class Wva:
 
 @dataclass(frozen=True)
 class KserveKnobs:
-    """Settings of KServe's autoscaler class `hpa`: a Resource metric in whole percent and `behavior: {}`.
+    """Settings of KServe's autoscaler class `hpa`: a Resource metric in whole percent, and `behavior: {}`.
 
     Source: the project's facts on autoscaling, section 3.3. KServe's metric is CPU, which is unrelated to the load of a
     GPU server. GPU utilization is used instead, which favours KServe.
@@ -131,7 +131,7 @@ class KserveKnobs:
     down_window_s: Window | None = None
     """`scaleDown.stabilizationWindowSeconds` in seconds. Default: 300."""
     tolerance: NotNegative = TOLERANCE
-    """`--horizontal-pod-autoscaler-tolerance`: deviation from the target that changes nothing, as a share."""
+    """`--horizontal-pod-autoscaler-tolerance`: largest relative deviation from the target that is ignored."""
     sync_s: Positive = SYNC_INTERVAL_S
     """`--horizontal-pod-autoscaler-sync-period`: interval between two syncs, in seconds."""
     window_s: Positive = 15.0
@@ -139,7 +139,7 @@ class KserveKnobs:
 
 
 class Kserve:
-    """HPA on utilization. Starting pods count as 0 percent for a scale-up, and are ignored for a scale-down."""
+    """HPA on utilization. Starting pods count as 0 percent when scaling up, and are ignored when scaling down."""
 
     def __init__(self, knobs: KserveKnobs, case: Case) -> None:
         self.knobs = knobs
@@ -167,7 +167,7 @@ class Kserve:
 
 @dataclass(frozen=True)
 class TritonGkeKnobs:
-    """Settings of the HPA in Triton's GKE sample: External metric `duty_cycle`, summed over pods, AverageValue 85.
+    """Settings of the HPA in Triton's GKE sample: External metric `duty_cycle`, summed over pods, with AverageValue 85.
 
     Source: the project's facts on autoscaling, section 3.9.
     """
@@ -175,9 +175,9 @@ class TritonGkeKnobs:
     target: Positive = UTILISATION
     """`targetAverageValue`: utilization of a GPU in percent."""
     cap: Count | None = None
-    """maxReplicas. The sample uses 3. Default: the case's limit."""
+    """maxReplicas, which is 3 in the sample. Default: the case's limit."""
     tolerance: NotNegative = TOLERANCE
-    """`--horizontal-pod-autoscaler-tolerance`: deviation from the target that changes nothing, as a share."""
+    """`--horizontal-pod-autoscaler-tolerance`: largest relative deviation from the target that is ignored."""
     sync_s: Positive = SYNC_INTERVAL_S
     """`--horizontal-pod-autoscaler-sync-period`: interval between two syncs, in seconds."""
     window_s: Positive = 15.0
@@ -211,9 +211,9 @@ class TritonOnpremKnobs:
     target_us: Positive = 50.0
     """`averageValue`: microseconds that a request waits in Triton's queue."""
     cap: Count | None = None
-    """maxReplicas. The sample uses 3. Default: the case's limit."""
+    """maxReplicas, which is 3 in the sample. Default: the case's limit."""
     tolerance: NotNegative = TOLERANCE
-    """`--horizontal-pod-autoscaler-tolerance`: deviation from the target that changes nothing, as a share."""
+    """`--horizontal-pod-autoscaler-tolerance`: largest relative deviation from the target that is ignored."""
     sync_s: Positive = SYNC_INTERVAL_S
     """`--horizontal-pod-autoscaler-sync-period`: interval between two syncs, in seconds."""
     window_s: Positive = 30.0

@@ -1,4 +1,4 @@
-"""The controller of HPAs, for every peer that is an HPA or uses one.
+"""Controller of HPAs, for every peer that is an HPA or uses one.
 
 It computes replicas from one metric, limited by `behavior`.
 
@@ -20,7 +20,7 @@ from halcyon_simulator.engine.policy_view import PolicyView
 from halcyon_simulator.policies.peers.parameters import PolicyError
 
 Pace = Literal["none", "{}"]
-"""Field `spec.behavior`: omitted (none), or present and empty."""
+"""Field `spec.behavior`: omitted (none), or present but empty."""
 
 
 def behavior(policy: str, pace: Pace, *, up_window_s: int | None, down_window_s: int | None) -> Behavior | None:
@@ -49,7 +49,7 @@ class HpaController:
     def __init__(self, case: Case, behavior: Behavior | None, *, high: int | None = None) -> None:
         """Set the tolerance and the limits.
 
-        `high` is maxReplicas. Its default is the limit of the case, and it is never above this limit.
+        `high` is maxReplicas. The default is the limit of the case, which is also the upper limit of `high`.
         """
         self.low = max(1, case.low)
         self.high = max(self.low, case.high if high is None else min(high, case.high))
@@ -59,7 +59,7 @@ class HpaController:
     def synced(self, view: PolicyView, proposal: int | None) -> int:
         """Return the desired replicas after a sync.
 
-        If a proposal is None because its metric failed, it has no effect.
+        A proposal is None if its metric failed, and then has no effect.
         """
         current = view.replicas
         self._memory = first_seen(self._memory, now=view.now, current=current)
@@ -111,10 +111,10 @@ def pods_mean(
         mean: mean over the `ready` pods, in the target's unit.
         target: target for one pod.
         ready: number of pods with a sample.
-        missing: number of running pods without a sample. They count as the target on the way down, and as 0 on the way
-        up.
-        unready: number of pods that aren't measured yet. They are ignored on the way down, and count as 0 on the way
-        up.
+        missing: number of running pods without a sample. They count as the target when scaling down, and as 0 when
+            scaling up.
+        unready: number of pods that aren't measured yet. They are ignored when scaling down, and count as 0 when
+            scaling up.
         current: spec.replicas.
         tolerance: share by which the mean may differ from the target.
     """

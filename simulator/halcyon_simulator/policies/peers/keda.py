@@ -1,4 +1,4 @@
-"""KEDA and its HTTP add-on: an HPA without `behavior` from 1 to N, and the operator's own loop between 0 and 1.
+"""KEDA and its HTTP add-on: an HPA without `behavior` from 1 to N, and the KEDA operator's own loop between 0 and 1.
 
 Source: the project's facts on autoscaling, sections 2.1 to 2.3.
 
@@ -27,7 +27,7 @@ from halcyon_simulator.policies.peers.parameters import Count, NotNegative, Posi
 
 @dataclass(frozen=True)
 class KedaKnobs:
-    """Settings of a ScaledObject with one Prometheus trigger. The replica limits are the case's."""
+    """Settings of a ScaledObject with one Prometheus trigger. The case sets the replica limits."""
 
     metric: Metric = "inflight"
     """Metric that the query of the trigger returns."""
@@ -51,7 +51,7 @@ class KedaKnobs:
     down_window_s: Window | None = None
     """`scaleDown.stabilizationWindowSeconds` in seconds. Default: 300. It requires `behavior={}`."""
     tolerance: NotNegative = TOLERANCE
-    """`--horizontal-pod-autoscaler-tolerance`: deviation from the target that changes nothing, as a share."""
+    """`--horizontal-pod-autoscaler-tolerance`: largest relative deviation from the target that is ignored."""
     sync_s: Count = int(SYNC_INTERVAL_S)
     """`--horizontal-pod-autoscaler-sync-period`: interval between two syncs, in seconds."""
     window_s: Positive = 15.0
@@ -60,7 +60,7 @@ class KedaKnobs:
 
 @dataclass(frozen=True)
 class KedaHttpKnobs:
-    """Settings of an HTTPScaledObject, whose interceptor holds requests at 0 replicas. Limits are the case's."""
+    """Settings of an HTTPScaledObject, whose interceptor holds requests at 0 replicas. The case sets the limits."""
 
     metric: Literal["concurrency", "rate"] = "concurrency"
     """`scalingMetric`: pending requests, or requests per second."""
@@ -72,16 +72,16 @@ class KedaHttpKnobs:
     scaledown_period_s: NotNegative = 300.0
     """`scaledownPeriod`: time in seconds from the last active poll until scaling to 0."""
     polling_interval_s: Count = 30
-    """KEDA's `pollingInterval` in seconds, for the detection of idleness. Scaling up from 0 doesn't wait for a poll,
-    because KEDA streams activity immediately; here within 1 s."""
+    """KEDA's `pollingInterval` in seconds, for detecting idleness. Scaling up from 0 doesn't wait for a poll, because
+    KEDA streams activity immediately; in the simulation, it takes at most 1 s."""
     tolerance: NotNegative = TOLERANCE
-    """`--horizontal-pod-autoscaler-tolerance`: deviation from the target that changes nothing, as a share."""
+    """`--horizontal-pod-autoscaler-tolerance`: largest relative deviation from the target that is ignored."""
     sync_s: Count = int(SYNC_INTERVAL_S)
     """`--horizontal-pod-autoscaler-sync-period`: interval between two syncs, in seconds."""
 
 
 class _ScaledObject:
-    """KEDA's operator with the HPA that it creates, on one metric."""
+    """KEDA's operator and the HPA that it creates, for one metric."""
 
     def __init__(
         self,

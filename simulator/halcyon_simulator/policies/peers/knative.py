@@ -2,8 +2,8 @@
 
 Source: the project's facts on autoscaling, section 3.1 (knative/serving 98e5ef90). KPA counts only ready pods and not
 starting ones, so a slow start keeps it in panic mode. It doesn't start in panic mode, because the run begins with an
-autoscaler that is already running and not just restarted. The activator and target-burst-capacity are not simulated,
-because they change the path of requests and not the replicas.
+autoscaler that has been running for a while. The activator and target-burst-capacity are not simulated, because they
+change the path of requests and not the replicas.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class KpaKnobs:
     """`panic-threshold-percentage`: panic mode starts if the panic window's result exceeds this percentage of the ready
     pods."""
     max_scale_up_rate: Positive = 1000.0
-    """`max-scale-up-rate`: largest factor on the ready pods per tick."""
+    """`max-scale-up-rate`: maximum factor on the number of ready pods per tick."""
     max_scale_down_rate: Positive = 2.0
-    """`max-scale-down-rate`: largest divisor of the ready pods per tick."""
+    """`max-scale-down-rate`: maximum divisor of the number of ready pods per tick."""
     scale_down_delay_s: NotNegative = 0.0
     """`scale-down-delay`: time in seconds for which the result must be lower before the replicas decrease."""
     scale_to_zero_grace_period_s: NotNegative = 30.0
@@ -47,7 +47,7 @@ class KpaKnobs:
 
 
 class Kpa:
-    """The autoscaler of one revision.
+    """Autoscaler of one Knative revision.
 
     | in panic mode | over the threshold | result                                                                |
     | ------------- | ------------------ | --------------------------------------------------------------------- |
@@ -55,8 +55,8 @@ class Kpa:
     | any           | yes                | panic mode (re)starts: the larger of both results, without decreases  |
     | yes           | not for a window   | panic mode ends                                                       |
 
-    If both windows are empty (no samples), the replicas don't change. If only the panic window is empty, it has no
-    result.
+    If both windows are empty (no samples), the replicas don't change. If only the panic window is empty, only the
+    stable window has a result.
     """
 
     def __init__(self, knobs: KpaKnobs, case: Case) -> None:
@@ -106,7 +106,7 @@ class Kpa:
         return max(replicas for _, replicas in self._recommendations)
 
     def _to_zero(self, count: int, view: PolicyView) -> int:
-        """Return `count`. If it is 0 before the end of the grace period, return the current replicas instead."""
+        """Return `count`; if it is 0 before the end of the grace period, the current replicas."""
         if count > 0 or self._low > 0 or view.replicas == 0:
             self._idle_since_s = None
             return count

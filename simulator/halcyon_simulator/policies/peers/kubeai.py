@@ -17,7 +17,7 @@ from halcyon_simulator.policies.peers.parameters import NotNegative, Positive
 
 @dataclass(frozen=True)
 class KubeaiKnobs:
-    """Fields of the Model and of KubeAI's `modelAutoscaling`. minReplicas and maxReplicas are the case's limits."""
+    """Fields of the Model and of KubeAI's `modelAutoscaling`. The case sets minReplicas and maxReplicas."""
 
     target: Positive | None = None
     """`targetRequests`: requests in flight per replica. KubeAI's default of 100 ignores batches. Default here:

@@ -1,7 +1,7 @@
 """Metrics of the peers, computed from the view's signals: requests, utilization, queue time, and concurrency.
 
-A missing value is None, and each peer's docstring describes how it reacts. A frozen signal is treated as current, as
-every peer does. Out of scope: targets and replicas.
+A missing value is None; each peer's docstring describes its reaction. A frozen signal is treated as current, as by
+every peer. Out of scope: targets and replicas.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def total(metric: Metric, view: PolicyView, service: ServiceLaw, *, window_s: fl
 
 
 def busy_percent(view: PolicyView, service: ServiceLaw, *, window_s: float) -> float | None:
-    """Return the percentage of the window in which instances computed, summed over replicas.
+    """Return the percentage of the window in which instances were computing, summed over replicas.
 
-    If a replica has several instances, their mean is used. This favours the peers slightly over a real GPU metric,
-    which is 100 % if any instance is busy.
+    If a replica has several instances, their mean is used. This favours the peers slightly, because a real GPU metric
+    is 100 % if any instance is busy.
     """
     busy = usable(view.rate(SampleColumn.BUSY_S, window_s))
     return None if busy is None else 100 * busy / service.instances
@@ -61,7 +61,7 @@ def queue_us(view: PolicyView, *, window_s: float, ready: int) -> float | None:
 
 
 def usable(value: float | None) -> float | None:
-    """Return a value that a peer can use.
+    """Return a value in a form that a peer can use.
 
     The result is None for NaN and infinities, and 0 if noise made the value negative.
     """
@@ -74,5 +74,5 @@ def ready_pods(view: PolicyView) -> int:
 
 
 def living_pods(view: PolicyView) -> int:
-    """Return status.replicas of a Deployment, which is the number of pods that exist and aren't being deleted."""
+    """Return the number of pods that exist and aren't being deleted, which is status.replicas of a Deployment."""
     return sum(pod.phase != "draining" for pod in view.pods)

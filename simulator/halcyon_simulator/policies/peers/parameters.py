@@ -52,8 +52,8 @@ def parsed(policy: str, knobs: type[K], params: Mapping[str, str], *, example: s
 
     Args:
         policy: name of the policy, for error messages.
-        knobs: frozen dataclass whose fields all have defaults and are str Literals, bool, int or float, optionally
-        None.
+        knobs: frozen dataclass whose fields all have defaults, and are a Literal of strings, bool, int or float, or
+            optionally None.
         params: values as strings, by knob.
         example: valid parameters, for example `target=8`.
 

@@ -16,7 +16,7 @@ from halcyon_simulator.policies.peers.parameters import NotNegative, Positive
 
 @dataclass(frozen=True)
 class RayKnobs:
-    """Settings in `autoscaling_config`. min_replicas and max_replicas are the case's limits."""
+    """Settings in `autoscaling_config`. The case sets min_replicas and max_replicas."""
 
     target: Positive | None = None
     """`target_ongoing_requests` per replica, running and queued. Ray's default of 2 ignores batches. Default here:
@@ -34,9 +34,9 @@ class RayKnobs:
     downscaling_factor: Positive = 1.0
     """`downscaling_factor`: share of a desired decrease that is applied at once."""
     loop_s: Positive = 1.0
-    """Interval of the control loop in seconds. Ray's is 0.1 s. Samples arrive once a second and delays are counted in
-    loops, so an interval of 1 s decides at the same times. The reporting interval of Ray's replicas, 10 s, is not
-    simulated, which favours Ray."""
+    """Interval of the control loop in seconds, which is 0.1 s in Ray. Samples arrive once a second and delays are
+    counted in loops, so an interval of 1 s decides at the same times. The reporting interval of Ray's replicas, 10 s,
+    is not simulated, which favours Ray."""
 
 
 class Ray:

@@ -1,8 +1,8 @@
 """All peers by name: their construction from `key=value` strings, and their grids of settings for a fair comparison.
 
-Out of scope: Halcyon's own planner, which is no peer. Dynamo's planner and WVA's own signals are not included, because
-they read the KV cache usage, which Triton doesn't have. Source: the project's facts on autoscaling, sections 3.4 and
-3.7.
+Out of scope: Halcyon's own planner, which isn't a peer. Dynamo's planner and WVA's own signals are not included,
+because they use the KV cache usage, which Triton doesn't have. Source: the project's facts on autoscaling, sections 3.4
+and 3.7.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ Params = dict[str, str]
 """Knobs as strings by name, as `build` accepts them."""
 
 SHARES = (0.3, 0.5, 0.7, 0.85, 1.0)
-"""Shares of a replica's capacity that are the targets of every sweep. Source: the project's facts on autoscaling,
-section 7.2."""
+"""Shares of a replica's capacity that every sweep uses as targets. Source: the project's facts on autoscaling, section
+7.2."""
 
 
 @dataclass(frozen=True)
 class Peer(Generic[K]):
-    """Peer policy, as it is listed."""
+    """Entry of the list of peers."""
 
     about: str
     """Description in one line, for the list of policies."""
@@ -77,10 +77,10 @@ def build(name: str, params: Mapping[str, str], case: Case) -> Policy:
 
 
 def sweep(name: str, case: Case) -> list[Params]:
-    """Return the grid of settings for a fair comparison, at most 15 points, each of them parameters for `build`.
+    """Return the grid of settings for a fair comparison: at most 15 points, each as parameters for `build`.
 
     It combines targets at `SHARES` of a replica's capacity with two or three of the peer's own windows. The peer's
-    defaults may be missing from the grid, so run them as well.
+    defaults may not be in the grid, so they should be run as well.
 
     Raises:
         PolicyError: the policy doesn't exist.
@@ -107,7 +107,7 @@ def _by_windows(*windows: Mapping[str, object]) -> Callable[[Case], list[Mapping
 def _fixed(knob: str, values: Iterable[float], *windows: Mapping[str, object]) -> Callable[[Case], Any]:
     """Return a function that creates a grid.
 
-    It combines targets that are the same for every case with each of the windows.
+    The grid combines targets that are the same for every case with each of the windows.
     """
     return lambda _: _product(knob, values, windows)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,8 +11,11 @@ import pytest
 
 from halcyon_cli.bench import comparison_runs, from_here, several_results
 from halcyon_cli.bench.options.answer import AnswerOptions
+from halcyon_cli.bench.options.inputs import InputOptions
 from halcyon_cli.bench.options.load import LoadOptions
+from halcyon_cli.bench.options.place import PlaceOptions
 from halcyon_cli.bench.options.server import ServerOptions
+from halcyon_cli.bench.place.bench_request import BenchRequest
 from halcyon_cli.commands.bench import _status
 from halcyon_cli.errors import InputError
 from halcyon_measure.errors import ScenarioError, SettingError
@@ -149,3 +153,27 @@ def test_load_of_an_earlier_result_keeps_the_limit_in_flight() -> None:
     prepared = Measurement(target=target, scenario=Scenario(max_in_flight=32))
     scenario = comparison_runs.with_load_of(prepared, bench_document(rate_rps=50.0)).scenario
     assert (scenario.rate_rps, scenario.max_in_flight) == (50.0, 32)
+
+
+def test_objective_of_an_earlier_result_is_that_of_its_repetition() -> None:
+    target = parse("http://m:8000", api="kserve", transport=None, encoding=None, model="m")
+    prepared, stored = Measurement(target=target, scenario=Scenario()), bench_document(rate_rps=50.0, objective_s=0.25)
+    assert comparison_runs.with_load_of(prepared, stored).objective_s == 0.25
+    other = replace(prepared, objective_s=0.1)
+    assert comparison_runs.with_load_of(other, stored).objective_s == 0.1
+    without = bench_document(rate_rps=50.0, objective_s=None)
+    assert comparison_runs.with_load_of(prepared, without).objective_s is None
+
+
+def test_load_of_an_earlier_result_is_repeated_for_a_model_deployment() -> None:
+    request = BenchRequest(
+        name="m", server=ServerOptions(), load=LoadOptions(), inputs=InputOptions(), place=PlaceOptions()
+    )
+    repeated = several_results.repeating(request, bench_document(rate_rps=50.0, seed=7)).load
+    assert repeated.has_load
+    scenario = repeated.build_scenario()
+    assert (scenario.kind, scenario.rate_rps, scenario.seed) == ("sustained", 50.0, 7)
+    callers = replace(request, load=LoadOptions(callers=4))
+    assert several_results.repeating(callers, bench_document(rate_rps=50.0)) is callers
+    search = bench_document().model_copy(update={"capacity": answers()["capacity"]})
+    assert several_results.repeating(request, search) is request

@@ -8,11 +8,16 @@ from typing import Any
 import pytest
 
 from halcyon.api.documents.balancer_plan import PLAN_KEY, BalancerPlan
+from halcyon.api.spec.defaults import FALLBACK_BATCH
 from halcyon.control.desired.plan import ReconcilePlan, make
+from halcyon.control.rollout.canary_progress import PROMOTE
+from halcyon.control.rollout.rollout_plan import RolloutPhase
 from halcyon.control.state.scope import Scope
 from halcyon.control.status.scaling import ignored
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Kind
+from tests.unit.control.rollout.canary_cluster import begun, decided
+from tests.unit.control.rollout.deployment_simulation import Cluster, served
 from tests.unit.control.scope_builders import applied_children, scope_of
 
 SERVICE = {"traffic": {"mode": "Direct"}}
@@ -131,6 +136,80 @@ def test_an_hpa_on_the_balancers_keeps_the_replicas_that_it_has_set(above: bool,
         if above
         else None
     )
+
+
+def balancer_plan(cluster: Cluster) -> BalancerPlan:
+    return BalancerPlan.from_json(cluster.children[kinds.CONFIG_MAP, "digits-balancer"]["data"][PLAN_KEY])
+
+
+@pytest.mark.parametrize("strategy", ["Canary", "Auto"])
+def test_balancers_keep_the_limits_of_the_serving_batch_size(strategy: str) -> None:
+    cluster = served(room=4, count=2, strategy=strategy, canary={"steps": [{"weight": 20, "pause": {}}]})
+    requested = cluster.key(batching={"maxBatchSize": 64})
+    cluster.settle(rounds=20, step_s=1)
+    cluster.annotations = {PROMOTE: requested}
+    cluster.settle(rounds=8, step_s=1)
+    before = balancer_plan(cluster)
+    assert (decided(cluster).phase, before.max_connections) == (RolloutPhase.COMPLETE, 128)
+
+    failed = cluster.key(batching={"maxBatchSize": 2})
+    cluster.settle(rounds=0)
+    assert balancer_plan(cluster).max_connections == 128
+    cluster.bad = {failed} if strategy == "Auto" else set()
+    cluster.settle(rounds=60, step_s=15)
+    expected = RolloutPhase.ROLLED_BACK if strategy == "Auto" else RolloutPhase.PROGRESSING
+    assert (decided(cluster).phase, balancer_plan(cluster).max_connections) == (expected, 128)
+    cluster.annotations = {PROMOTE: failed}
+    cluster.bad = set()
+    cluster.settle(rounds=8, step_s=1)
+    assert balancer_plan(cluster).max_connections == (128 if strategy == "Auto" else 4)
+
+
+def test_an_hpa_keeps_the_queue_target_of_the_serving_batch_size() -> None:
+    cluster, _, _ = begun(count=3, steps=[{"weight": 20, "pause": {}}])
+    cluster.spec["scaling"] = {"policy": "Rules", "actuator": "HPA", "minReplicas": 1, "maxReplicas": 8}
+    targets = []
+    for act in ({}, {PROMOTE: cluster.key()}):
+        cluster.annotations = act
+        cluster.settle(rounds=8, step_s=5)
+        (hpa,) = (o for o in make(cluster.look()).then if o["kind"] == "HorizontalPodAutoscaler")
+        targets.append(hpa["spec"]["metrics"][0]["external"]["target"]["averageValue"])
+    assert targets == [str(FALLBACK_BATCH), "2"]
+
+
+def route_weights(cluster: Cluster) -> dict[str, int]:
+    planned = make(replace(cluster.look(), gateway_api=True))
+    (route,) = (o for o in planned.then if o["kind"] == "HTTPRoute")
+    return {ref["name"][-1]: ref["weight"] for ref in route["spec"]["rules"][0]["backendRefs"]}
+
+
+def test_a_route_gives_no_requests_to_a_slot_without_ready_pods() -> None:
+    cluster, _, _ = begun(count=3, steps=[{"weight": 20, "pause": {}}])
+    cluster.key(traffic={"mode": "Gateway", "gateway": {"name": "edge"}})
+    cluster.settle(rounds=4, step_s=1)
+    assert route_weights(cluster) == {"a": 80, "b": 20}
+
+    for server in cluster.of("a"):
+        server.ready = False
+    assert route_weights(cluster) == {"a": 0, "b": 20}
+    for server in cluster.of("b"):
+        server.ready = False
+    assert route_weights(cluster) == {"a": 100, "b": 0}
+
+
+def test_a_route_gives_no_requests_to_a_canary_of_another_name() -> None:
+    cluster = served(room=5, count=3, strategy="Canary", canary={"steps": [{"weight": 20, "pause": {}}]})
+    edge = {"mode": "Gateway", "gateway": {"name": "edge"}}
+    cluster.annotations = {PROMOTE: cluster.key(traffic=edge)}
+    cluster.settle(rounds=8, step_s=1)
+    renamed = cluster.key(model={**cluster.spec["model"], "name": "other"})
+    cluster.settle(rounds=4, step_s=1)
+    assert ({s.slot for s in cluster.servers if s.ready}, decided(cluster).model) == ({"a", "b"}, "digits")
+    assert route_weights(cluster) == {"a": 0, "b": 80}
+
+    cluster.annotations = {PROMOTE: renamed}
+    cluster.settle(rounds=8, step_s=1)
+    assert (route_weights(cluster), decided(cluster).model) == ({"a": 100}, "other")
 
 
 def test_services_of_routes_stay_while_the_routes_are_not_cached() -> None:

@@ -41,6 +41,25 @@ def test_a_canary_that_waits_for_a_person_still_waits_after_zero_replicas() -> N
     assert status_of(cluster)["rollout"]["canary"]["paused"]
 
 
+def test_a_waking_canary_leaves_the_only_gpu_to_the_stable_revision() -> None:
+    cluster, first, requested = begun(count=1, room=2, steps=PAUSED)
+    cluster.settle(rounds=4, step_s=1)
+    scaled(cluster, 0)
+    cluster.room, cluster.spec["replicas"] = 1, 1
+    cluster.operate()
+    assert cluster.slots() == ["a"]
+    assert status_of(cluster)["rollout"]["message"] == (
+        f"revision {requested} is rolling out; the canary continues when a pod of revision {first} has a node"
+    )
+
+    cluster.settle(rounds=4, step_s=60)
+    assert revisions(cluster) == {("a", first)}
+    assert decided(cluster).phase is RolloutPhase.BLOCKED
+    cluster.room = 2
+    cluster.settle(rounds=4, step_s=5)
+    assert revisions(cluster) == {("a", first), ("b", requested)}
+
+
 @pytest.mark.parametrize("count", [0, 1])
 @pytest.mark.parametrize("on_failure", ["Rollback", "Stay"])
 def test_a_canary_aborted_at_any_count_never_serves_after_zero_replicas(count: int, on_failure: str) -> None:

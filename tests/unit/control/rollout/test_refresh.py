@@ -10,10 +10,12 @@ import pytest
 from halcyon.control.desired.plan import ReconcilePlan, make
 from halcyon.control.rollout import refresh
 from halcyon.control.rollout.refresh import REFRESH, RESTART
+from halcyon.control.rollout.rollout_plan import RolloutPhase
 from halcyon.control.state.scope import Scope
 from halcyon.control.status import status
 from halcyon.render import names, revision
 from halcyon.render.revision import Revision
+from tests.unit.control.rollout.deployment_simulation import served as stable_cluster
 from tests.unit.control.scope_builders import PVC, applied_children, resource, scope_of
 
 NEXT = "localhost/halcyon-operator:next"
@@ -58,6 +60,16 @@ def test_the_operator_that_rendered_it_finds_nothing_outdated() -> None:
 
     assert make(now).outdated == ()
     assert condition(now) is None
+
+
+def test_a_failed_revision_that_no_server_runs_is_not_outdated() -> None:
+    cluster = stable_cluster(room=3, count=2)
+    assert condition(newer(cluster.look())) is not None
+    cluster.bad = {cluster.key(batching={"maxBatchSize": 2})}
+    rollout = cluster.settle(rounds=60).rollout
+    assert rollout is not None
+    assert rollout.phase is RolloutPhase.ROLLED_BACK
+    assert condition(newer(cluster.look())) is None
 
 
 def test_a_changed_version_applies_the_record_and_shows_the_difference() -> None:

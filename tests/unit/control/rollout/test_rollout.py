@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from halcyon.api.conditions import Reason
 from halcyon.control.desired import plan
+from halcyon.control.rollout.canary_progress import PROMOTE
 from halcyon.control.rollout.observed import REPORTS_TIMEOUT_S
 from halcyon.control.rollout.rollout_plan import RolloutPhase, RolloutPlan
 from halcyon.control.rollout.rollout_record import RolloutRecord, RolloutResult
@@ -572,6 +573,92 @@ def test_the_balancers_route_the_name_that_the_ready_pods_serve() -> None:
 
     assert names[0] == names[3] == "digits"
     assert names[-1] == "other"
+
+
+@pytest.mark.parametrize("strategy", ["Auto", "Canary"])
+def test_requests_for_a_new_name_wake_a_model_renamed_at_zero(strategy: str) -> None:
+    cluster = served(room=3, count=2, strategy=strategy)
+    cluster.spec |= {"replicas": 0, "scaling": {"minReplicas": 0, "maxReplicas": 4}}
+    cluster.settle(rounds=4, step_s=5)
+    cluster.spec["model"] = {**cluster.spec["model"], "name": "other"}
+    cluster.settle(rounds=2, step_s=5)
+    assert (decided(cluster).phase, decided(cluster).model) == (RolloutPhase.COMPLETE, "other")
+
+    cluster.spec["replicas"] = 1
+    for act in (cluster.operate, cluster.control, cluster.schedule, cluster.operate, cluster.start, cluster.operate):
+        act()
+        assert decided(cluster).model == "other"
+
+
+def test_requests_follow_ready_pods_if_a_change_of_name_is_undone() -> None:
+    cluster = served(room=3, count=2)
+    first, before = cluster.key(), cluster.spec["model"]
+    cluster.spec["model"] = {**before, "name": "other"}
+    for act in (cluster.operate, cluster.control, cluster.schedule, cluster.start, cluster.operate, cluster.control):
+        act()
+    for server in [s for s in cluster.servers if s.revision == first]:
+        cluster.lose(server)
+    assert [s.ready for s in cluster.servers] == [True]
+
+    cluster.key(model=before)
+    routed = []
+    for act in (cluster.operate, cluster.control, cluster.schedule, cluster.operate, cluster.start, cluster.operate):
+        act()
+        routed.append(decided(cluster).model)
+    assert (routed[:4], routed[-1]) == (["other"] * 4, "digits")
+
+
+@pytest.mark.parametrize("strategy", ["Surge", "Replace"])
+def test_requests_keep_their_name_if_a_renamed_canary_gets_another_strategy(strategy: str) -> None:
+    cluster = served(room=4, count=2, strategy="Canary", canary={"steps": [{"weight": 20, "pause": {}}]})
+    cluster.spec["model"] = {**cluster.spec["model"], "name": "other"}
+    cluster.settle(rounds=4, step_s=1)
+    assert [s.ready for s in cluster.servers if s.slot == "b"] == [True]
+
+    cluster.spec["rollout"] = {"strategy": strategy}
+    for _ in range(20):
+        for act in (
+            cluster.operate,
+            cluster.control,
+            cluster.schedule,
+            cluster.operate,
+            cluster.start,
+            cluster.operate,
+        ):
+            act()
+            rollout = decided(cluster)
+            weights = {placed.slot: placed.weight for placed in rollout.slots}
+            serving = {s.revision for s in cluster.servers if s.ready and weights.get(s.slot)}
+            assert rollout.model in {r.model for key, r in cluster.records.items() if key in serving}
+    assert (rollout.model, rollout.phase) == ("other", RolloutPhase.COMPLETE)
+
+
+@pytest.mark.parametrize("strategy", ["Surge", "Canary"])
+def test_the_status_names_the_model_that_balancers_route(strategy: str) -> None:
+    cluster = served(room=3, count=2, strategy=strategy)
+    cluster.spec["model"] = {**cluster.spec["model"], "name": "other"}
+    for act in (cluster.operate, cluster.control, cluster.schedule):
+        act()
+    seen = cluster.look()
+    named = status.make(seen, plan.make(seen), now="2026-01-01T00:00:00Z")["model"]["name"]
+
+    assert (decided(cluster).target.model, decided(cluster).model, named) == ("other", "digits", "digits")
+
+
+def test_the_image_in_use_is_that_of_the_stable_revision() -> None:
+    cluster = served(room=3, count=2, strategy="Canary", canary={"steps": [{"weight": 20, "pause": {}}]})
+    images = []
+    for change in ({}, {"runtime": {"gpu": {"count": 1}, "image": "localhost/tritonserver:next"}}):
+        requested = cluster.key(**change)
+        cluster.settle(rounds=4, step_s=1)
+        seen = cluster.look()
+        images.append(status.make(seen, plan.make(seen), now="2026-01-01T00:00:00Z")["runtimeImage"])
+    assert images[0] == images[1] != "localhost/tritonserver:next"
+
+    cluster.annotations = {PROMOTE: requested}
+    cluster.settle(rounds=4, step_s=1)
+    seen = cluster.look()
+    assert status.make(seen, plan.make(seen), now="2026-01-01T00:00:00Z")["runtimeImage"].endswith(":next")
 
 
 def test_times_are_those_of_the_view() -> None:

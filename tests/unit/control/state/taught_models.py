@@ -30,12 +30,14 @@ class Model:
         self.deploy(**pod)
         self.measured = MeasuredCapacities(self.at.caches)
 
-    def deploy(self, revision: str = "5d7c", **pod: Any) -> None:
+    def deploy(self, revision: str = "5d7c", *, slot: str = "a", created: str = "", **pod: Any) -> None:
         template = {
             "metadata": {"labels": {names.REVISION_LABEL: revision}},
             "spec": {"containers": [{"name": "triton", "image": IMAGE}], **pod},
         }
-        deployment = labelled(kinds.DEPLOYMENT, "digits-a", "digits", spec={"replicas": 0, "template": template})
+        spec = {"replicas": 0, "template": template}
+        deployment = labelled(kinds.DEPLOYMENT, f"digits-{slot}", "digits", spec=spec)
+        deployment["metadata"]["creationTimestamp"] = created
         self.at.store(self.at.caches.children[kinds.DEPLOYMENT], deployment)
 
     def teach(self, text: str | None = None, *, name: str = "digits-capacity", **changes: Any) -> None:

@@ -7,11 +7,15 @@ from typing import Any
 import pytest
 
 from halcyon.api.documents.measured_capacity import GPU_PRODUCT_LABEL
+from halcyon.api.spec.parse import parse
 from halcyon.control.state.scope import Measured
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Key
-from tests.unit.control.state.manual_caches import labelled
+from halcyon.render import revision
+from tests.unit.control.scope_builders import PVC, scope_of
+from tests.unit.control.state.manual_caches import DIGITS, labelled
 from tests.unit.control.state.taught_models import LINE, SPEC, Model
+from tests.unit.render.rendered import SITE
 
 
 def test_a_measured_capacity_of_what_serves_applies() -> None:
@@ -63,6 +67,25 @@ def test_a_new_revision_ends_a_measured_capacity() -> None:
     assert model.capacity().line is not None
     model.deploy("77aa")
     assert "the model serves with digits-77aa" in model.capacity().ignored
+
+
+@pytest.mark.parametrize("slots", ["ab", "ba"])
+def test_a_canary_of_equal_size_keeps_a_measured_capacity(slots: str) -> None:
+    model = Model()
+    model.teach()
+    for day, slot, deployed in zip((28, 29), slots, ("5d7c", "77aa"), strict=True):
+        model.deploy(deployed, slot=slot, created=f"2026-11-{day}T03:00:00Z")
+    assert (model.capacity().ignored, model.capacity().served.revision) == ("", "digits-5d7c")
+
+
+def test_a_capacity_applies_after_a_rollback_of_the_instances() -> None:
+    model, subject = Model(), scope_of().subject
+    stored = revision.render(subject, SPEC, SITE, None, number=1, as_key="5d7c")
+    model.at.store(model.at.caches.children[kinds.CONTROLLER_REVISION], revision.record(subject, stored))
+    model.teach()
+    accepted = parse("digits", {"model": {"source": PVC}, "runtime": {"instancesPerGPU": 4}})
+    assert model.measured.of(DIGITS, accepted).ignored == ""
+    assert model.measured.of(DIGITS, accepted).served.instances == 2
 
 
 def test_a_capacity_of_another_name_or_namespace_is_none() -> None:

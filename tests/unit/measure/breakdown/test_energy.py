@@ -72,6 +72,41 @@ def test_dcgm_counts_in_millijoules() -> None:
     assert build(gpu_energy=(DCGM,)).gpu.value == 500
 
 
+def scraped(*points: tuple[float, float], labels: str = "{}") -> Series:
+    return Series("kepler_pod_cpu_joules_total", labels, points)
+
+
+@pytest.mark.parametrize(
+    ("points", "joules"),
+    [
+        # 20 J/s, and the run is 10 s long.
+        ([(2, 100), (5, 160), (8, 220)], 200),
+        # The exporter measures every 4 s, and is scraped every 2 s.
+        ([(1, 100), (3, 100), (5, 180), (7, 180), (9, 260)], 200),
+        # The pod ran in the second half of the run only.
+        ([(5, 0), (6, 20), (7, 40), (8, 60), (9, 80), (10, 100)], 110),
+    ],
+)
+def test_energy_between_scrapes_is_extended_to_the_run(points: list[tuple[float, float]], joules: float) -> None:
+    energy = build(servers=(COUNTER,), cpu_energy=(scraped(*points),), cpu_energy_source="Kepler's counter")
+    assert energy.cpu.value == pytest.approx(joules)
+
+
+def test_a_counter_of_idle_energy_may_stand_still() -> None:
+    counters = scraped((0, 100), (10, 300), labels="dynamic"), scraped((0, 0), (10, 0), labels="idle")
+    assert build(cpu_energy=counters).cpu.value == 200
+    assert "stands still" in build(cpu_energy=counters[1:], cpu_energy_source="Kepler").cpu.reason
+
+
+def test_energy_that_was_scraped_once_is_not_measured() -> None:
+    energy = build(cpu_energy=(scraped((4, 100)),), cpu_energy_source="Kepler's counter")
+    assert energy.cpu.value is None
+    assert (
+        energy.cpu.reason
+        == "Prometheus scraped Kepler's counter less than twice in the run; for example --duration 60s"
+    )
+
+
 ABSENT = {
     "no page": (
         {"servers": (Readings("a", (), "http://a:8002/metrics doesn't answer: refused"),)}, "doesn't answer: refused"

@@ -62,6 +62,23 @@ def test_callers_and_offline_are_measured_to_the_last_answer() -> None:
     assert measured_s(Scenario(callers=3), requests, None, stopped_s=None) == 10.0
 
 
+def test_answers_after_the_limit_of_an_offline_run_lengthen_it() -> None:
+    # 100 requests in flight take 5 s each, and the run ends after 12 s: 300 answers in 15 s.
+    rows = [columns([0.0] * 100, latency_s) for latency_s in (5.0, 10.0, 15.0)]
+    offline = Scenario(kind="offline", requests=100_000, callers=100, duration_s=12)
+    assert measured_s(offline, Columns.merged(rows), None, stopped_s=None) == 15.0
+
+
+def test_slow_answers_to_a_number_of_requests_of_callers_lengthen_the_run() -> None:
+    callers = Scenario(callers=4, duration_s=10, requests=100)
+    # Without a warm-up, no answer of a request from before the run arrives within it.
+    requests = columns([0.0] * 4 + [7.0] * 4, 7.0)
+    assert measured_s(callers, requests, None, stopped_s=None, has_warm_up=False) == 14.0
+    all_of_them = replace(callers, requests=8)
+    assert measured_s(all_of_them, requests, None, stopped_s=None, has_warm_up=False) == 14.0
+    assert measured_s(callers, requests, None, stopped_s=None) == 10.0
+
+
 def test_a_load_interrupted_before_its_first_request_has_a_length() -> None:
     none = Columns.of([])
     assert measured_s(SUSTAINED, none, None, stopped_s=1e-9) > 0

@@ -60,6 +60,13 @@ def test_a_chart_is_beside_the_table_of_its_values() -> None:
     assert html.count('<figure class="plot"') == 3
 
 
+def test_a_result_from_the_history_is_compared_without_its_timeline() -> None:
+    summary = bench_document(model="earlier").model_copy(update={"timeline": ()})
+    html = text_of(*stored(summary, bench_document(failures=2)))
+    assert "P99 over time" in html
+    assert "earlier" in html
+
+
 def test_a_run_of_one_caller_is_in_the_singular() -> None:
     capacity = answers()["capacity"]
     single = capacity.runs[0].model_copy(update={"rate_rps": None, "callers": 1})
@@ -242,6 +249,13 @@ def test_a_sweep_is_not_presented_as_its_last_point() -> None:
     assert "figures are those of its last point: 8 rows, grpc raw, 60/s." in html
     two = text_of(*stored(document, bench_document(model="other", rate_rps=10.0))).replace("\u00a0", " ")
     assert "answered is 60 requests/s (digits, 100/s: 1 row, grpc raw, 60/s)" in two
+
+
+def test_figures_of_a_sweep_beside_other_runs_are_those_of_its_last_point() -> None:
+    sweep = bench_document().model_copy(update={"sweep": answers()["sweep"]})
+    sentence = "Outside of the section Sweep, the figures of a sweep are those of its last point."
+    assert sentence in text_of(*stored(sweep, bench_document(seed=2)))
+    assert sentence not in text_of(*stored(bench_document(), bench_document(seed=2)))
 
 
 def test_the_best_of_several_runs_is_a_valid_one() -> None:

@@ -54,6 +54,7 @@ def test_a_document_is_read_as_it_was_written(tmp_path: Path) -> None:
         ("requests.answered", 1, "requests.due: 500; it must be the sum of answered, rejected, timed_out"),
         ("latency.p98", 1.0, "latency.p98: unknown in version 1; the fields here are mean, p50, p90"),
         ("latency.p99.interval", [9.0, 2.0], "latency.p99.interval: [9.0, 2.0]; the lower end comes first, as [2.0, 9.0]"),
+        ("distribution.from_send_ms", [1.0], "distribution.from_send_ms: 1 values; it must have one for each of the 33 shares"),
         ("goodput", {"value": None, "unit": "requests/s", "n": 0, "source": "x"}, 'goodput.reason: empty; a null value needs one, for example "no'),
     ],
 )  # fmt: skip

@@ -31,6 +31,25 @@ def test_a_load_has_settled_once_three_blocks_agree(seen: list[Block], settled: 
     assert has_settled(seen) is settled
 
 
+@pytest.mark.parametrize(
+    ("latency_s", "settled_after_s"), [(0.9, 3), (1.5, 6), (2.5, 8), (5.0, 15), (7.5, 24), (20.0, None)]
+)
+def test_slow_answers_of_one_caller_settle_in_longer_blocks(latency_s: float, settled_after_s: int | None) -> None:
+    ends = np.arange(1, 40) * latency_s
+    seen, settled_after = [], None
+    for second in range(30):
+        count = int(np.count_nonzero((ends > second) & (ends <= second + 1)))
+        seen.append(Block(count, 0, latency_s if count else None))
+        if settled_after is None and has_settled(seen):
+            settled_after = second + 1
+    assert settled_after == settled_after_s
+
+
+def test_first_answers_after_a_silent_start_have_not_settled() -> None:
+    seen = blocks(*[(0, 0, None)] * 5, (1, 0, 9.0), (0, 0, None), (1, 0, 2.0), (0, 0, None), (1, 0, 2.0))
+    assert not has_settled(seen)
+
+
 @pytest.mark.parametrize(("spread_s", "settled"), [(0.001, False), (0.02, True)])
 def test_rising_medians_are_chance_only_if_the_answers_differ(spread_s: float, settled: bool) -> None:
     seen = [Block(50, 0, median_s, spread_s=spread_s) for median_s in (0.02, 0.0235, 0.027)]

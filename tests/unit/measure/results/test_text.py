@@ -30,6 +30,17 @@ def test_no_line_is_wider_than_80_columns(sections: bool) -> None:
     assert [line for line in text.page(document).splitlines() if len(line) > 80] == []
 
 
+def test_phases_longer_than_the_latency_stay_within_the_page() -> None:
+    document = bench_document(sections=True)
+    phases = document.phases
+    assert phases is not None
+    short = phases.end_to_end.model_copy(update={"value": 0.5})
+    wrong = phases.model_copy(update={"end_to_end": short, "adds_up": False, "reason": "the counters include others"})
+    page = text.page(document.model_copy(update={"phases": wrong}))
+    assert "do NOT add up" in page
+    assert [line for line in page.splitlines() if len(line) > 80] == []
+
+
 def test_numbers_are_those_of_every_view() -> None:
     document = bench_document()
     assert f"p50 {number(document.latency.p50.value)} ms" in " ".join(text.page(document).split())
@@ -41,3 +52,11 @@ def test_failures_beyond_the_list_are_counted() -> None:
     assert "failure   10 x other messages, which are too many to list" in text.page(document)
     assert "other messages, which are too many to list" in failures(labelled(stored(document)))
     assert "other messages" not in text.page(bench_document(failures=9))
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0.0033, "0.0033"), (0.0148, "0.0148"), (0.9764, "0.976"), (0.05, "0.05"), (1.234, "1.23"), (123.4, "123")],
+)
+def test_numbers_have_at_least_two_significant_digits(value: float, shown: str) -> None:
+    assert number(value) == shown

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from urllib.parse import parse_qs
+
 import pytest
 
 from halcyon_measure.errors import SettingError
@@ -52,3 +55,60 @@ def test_sources_of_another_api_are_not_guessed() -> None:
 
 def test_a_selector_quotes_its_expressions() -> None:
     assert prometheus.selector("x", {"pod": 'a"-.*', "namespace": "team"}) == 'x{pod=~"a\\"-.*",namespace=~"team"}'
+
+
+SERIES = (
+    {"__name__": "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "pod": "dcgm-1", "namespace": "gpu", "exported_pod": "m-0"},
+    {"__name__": "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "pod": "m-1", "namespace": "team"},
+    {"__name__": "kepler_pod_cpu_joules_total", "pod": "kepler-1", "pod_name": "m-2", "zone": "package"},
+    {"__name__": "kepler_pod_cpu_joules_total", "pod": "kepler-1", "pod_name": "m-2", "zone": "core"},
+    {"__name__": "kepler_pod_cpu_joules_total", "pod_name": "m-2", "zone": "package", "state": "terminated"},
+    {"__name__": "kepler_container_package_joules_total", "pod": "kepler-1", "pod_name": "m-3", "mode": "idle"},
+)
+
+
+def answered(_: prometheus.Prometheus, path: str) -> object:
+    """Answer an instant query with the samples of the series that it selects."""
+    fields = parse_qs(path.partition("?")[2])
+    form = re.fullmatch(r"(\w+)\{(.*)\}\[(\d+)s\]", fields["query"][0])
+    assert form is not None
+    matchers = re.findall(r'(\w+)=~"([^"]*)"', form[2])
+    end_s = float(fields["time"][0])
+    return {
+        "data": {
+            "result": [
+                {"metric": labels, "values": [[end_s - int(form[3]), "1"], [end_s, "5"]]}
+                for labels in SERIES
+                if labels["__name__"] == form[1]
+                and all(re.fullmatch(value, labels.get(name, "")) for name, value in matchers)
+            ]
+        }
+    }
+
+
+@pytest.mark.parametrize(
+    ("metric", "pods", "count"),
+    [
+        (prometheus.GPU_ENERGY, "m-0", 1),
+        (prometheus.GPU_ENERGY, "m-1", 1),
+        (prometheus.GPU_ENERGY, "m-9", 0),
+        (prometheus.CPU_ENERGY[0], "m-2", 1),
+        (prometheus.CPU_ENERGY[1], "m-3", 1),
+    ],
+)
+def test_energy_is_selected_by_the_labels_of_its_exporter(
+    metric: str, pods: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prometheus.Prometheus, "_get", answered)
+    client = prometheus.Prometheus("http://p:9090")
+    selectors = prometheus.selectors(metric, pods=pods, namespace="")
+    series = [entry for selector in selectors for entry in client.series(selector, begin_s=1.7e9, end_s=1.7e9 + 10)]
+    assert [entry.points for entry in series] == [((0, 1), (10, 5))] * count
+
+
+def test_energy_of_another_namespace_is_not_selected() -> None:
+    (selector,) = prometheus.selectors(prometheus.CPU_ENERGY[0], pods="m-.*", namespace="team")
+    assert (
+        selector
+        == 'kepler_pod_cpu_joules_total{pod_name=~"m-.*",pod_namespace=~"team",zone=~"package",state=~"|running"}'
+    )

@@ -39,13 +39,8 @@ class GpuBudget:
     ) -> ReplicaLimit | None:
         """Update a model's demand. Return the limit on its replicas, or None if the demand is fully granted.
 
-        Args:
-            key: the model.
-            desired: desired replicas.
-            current: current replicas.
-            gpus: GPUs of one replica; 0 for a model without GPUs.
-            priority: priority of the model's pods. Models with a higher value are granted GPUs first. None if the model
-                has no pods: the last known priority then applies.
+        `gpus` are the GPUs of one replica; 0 for a model without GPUs. `priority` is that of the model's pods. Models
+        with a higher value are granted GPUs first. None if the model has no pods: the last known priority then applies.
         """
         if not gpus:
             self.forget(key)

@@ -56,15 +56,9 @@ class GpuUtilizationSources:
     ) -> GpuUtilization | None:
         """Return GPU utilisation from another source if the agents report it for less than half of the ready pods.
 
-        Return None if the agents report enough values, if no other source has any, or if the pods have no GPUs.
-
-        Args:
-            key: the model.
-            spec: the model's spec.
-            observation: the agents' reports; None if there are none.
-            ready: names of the ready pods.
-            sampled: function that returns a pod's GPU utilisation from Prometheus, by namespace and name of the pod;
-                None if the site has no Prometheus.
+        Return None if the agents report enough values, if no other source has any, or if the pods have no GPUs. `ready`
+        has the names of the ready pods. `sampled` is a function that returns a pod's GPU utilisation from Prometheus, by
+        namespace and name of the pod; None if the site has no Prometheus.
         """
         if observation is None or spec.runtime.gpus == 0:
             return None

@@ -34,6 +34,11 @@ def test_price_is_that_of_the_models_gpus() -> None:
     assert site_prices.priced(SamplingOptions(price_per_hour=1.0), model, 2).price_per_hour == 1.0
 
 
+def test_a_price_of_zero_is_a_known_price() -> None:
+    model = served(status={"cost": {"gpus": 3, "perHour": "0.00"}})
+    assert site_prices.priced(SamplingOptions(), model, 2).price_per_hour == 0.0
+
+
 @pytest.mark.parametrize(
     "cost",
     [{}, {"gpus": 0, "perHour": "0.00"}, {"gpus": 2}, {"gpus": 2, "perHour": "free"}, {"gpus": 1, "perHour": "9e9"}],

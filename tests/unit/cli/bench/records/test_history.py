@@ -44,6 +44,15 @@ def test_results_of_the_same_second_are_both_kept() -> None:
     assert len(history.entries(history.extended(MODEL, stored, result(1)))) == 2
 
 
+def test_a_result_of_a_slow_clock_is_kept_as_the_newest() -> None:
+    stored: dict[str, Any] | None = None
+    for minute in (*range(20, 30), 1, 2):
+        stored = history.extended(MODEL, stored, result(minute))
+        stored["metadata"]["resourceVersion"] = str(minute)
+    entries = history.entries(stored)
+    assert [entry["made_at"][14:16] for entry in entries] == ["02", "01", *map(str, range(29, 21, -1))]
+
+
 def test_summary_is_small_however_long_the_run() -> None:
     second = Second(t_s=1, due=1, answered=1, failed=0, p50_ms=1.5, p99_ms=2.5)
     failure = FailureKind(outcome="error", message="x" * 2000, count=1, first_s=0, last_s=1)
