@@ -101,6 +101,7 @@ def _table(schema: dict[str, Any], path: str) -> str:
 def _fields(schema: dict[str, Any], path: str) -> Iterator[tuple[str, str, str]]:
     for name, field in schema["properties"].items():
         kind = " or ".join(f"`{choice}`" for choice in field["enum"]) if "enum" in field else field["type"]
+        kind = "string or integer" if field.get("x-kubernetes-int-or-string") else kind
         if name in schema.get("required", ()):
             kind += ", required" if path.startswith("spec") else ""
         yield f"{path}.{name}", kind, field["description"]

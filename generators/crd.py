@@ -116,7 +116,7 @@ def _definition(
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
-            "spec": _without_defaults_of_items(spec),
+            "spec": _in_crd_form(spec),
             # Initial status, until the operator has processed an object. Tools that wait with kstatus (Helm, Flux, Argo
             # CD) treat an object without a status as ready.
             "status": status | {"default": {"observedGeneration": 0}},
@@ -157,19 +157,19 @@ def _definition(
     }
 
 
-def _without_defaults_of_items(schema: JsonSchema, *, item: bool = False) -> JsonSchema:
-    """Return a schema without the defaults of fields in list items, which the operator adds when it parses a spec.
+def _in_crd_form(schema: JsonSchema, *, item: bool = False) -> JsonSchema:
+    """Return a schema in the form of a CRD, without the defaults of fields in list items, which the operator adds when it parses a spec.
 
     Argo CD compares each list of a custom resource as a whole. If the API server added a field to an item, the object
     would differ from its manifest after every sync.
     """
     changed = {key: value for key, value in schema.items() if key != "default" or not item}
+    if changed.get("x-kubernetes-int-or-string"):  # a structural schema gives such a field no type of its own
+        del changed["type"]
     if "properties" in schema:
-        changed["properties"] = {
-            name: _without_defaults_of_items(field, item=item) for name, field in schema["properties"].items()
-        }
+        changed["properties"] = {name: _in_crd_form(field, item=item) for name, field in schema["properties"].items()}
     if "items" in schema:
-        changed["items"] = _without_defaults_of_items(schema["items"], item=True)
+        changed["items"] = _in_crd_form(schema["items"], item=True)
     return changed
 
 

@@ -68,7 +68,7 @@ def resource_page() -> str:
         ),
         (
             "A required field must be set if the object that it belongs to is set. If an optional field has no default, its description says what applies "
-            "without it. Durations are written as `2ms`, `30s` or `1m30s`, quantities as `500m` or `4Gi`. Unknown fields are "
+            "without it. Durations are written as `2ms`, `30s` or `1m30s`, quantities as `500m`, `4Gi` or a whole number. Unknown fields are "
             "rejected under strict validation (`kubectl`'s default), and dropped otherwise."
         ),
         "## Contents",
@@ -139,7 +139,7 @@ def _kind(schema: JsonSchema) -> str:
         return f"{kinds.get(schema.get('x-kubernetes-list-type', ''), 'list')} of {schema['items']['type']}"
     if "additionalProperties" in schema:
         return f"map of {schema['additionalProperties']['type']}"
-    return str(schema["type"])
+    return "string or integer" if schema.get("x-kubernetes-int-or-string") else str(schema["type"])
 
 
 def _default(schema: JsonSchema) -> str:

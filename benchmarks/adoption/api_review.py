@@ -88,7 +88,7 @@ def breaches(path: str, schema: Schema, parent: Schema, *, is_required: bool) ->
     text = schema.get("description", "")
     if not text.endswith((".", "`", ")")):
         yield "descriptions", text[-40:] or "none"
-    if schema["type"] == "integer" and not _UNIT_IN_NAME.search(name) and not _UNIT_IN_TEXT.search(text):
+    if schema.get("type") == "integer" and not _UNIT_IN_NAME.search(name) and not _UNIT_IN_TEXT.search(text):
         yield "units", "neither the name nor the description has the unit"
     if is_required and "default" in schema:
         yield "optional fields", "required, and with a default"
@@ -104,11 +104,11 @@ def _values(schema: Schema) -> Iterator[tuple[str, str]]:
     for value in texts:
         if not _VALUE.fullmatch(value) or value.lower() in _BOOLEANS:
             yield "enums", value
-    if schema["type"] == "number":
+    if schema.get("type") == "number":
         yield "numbers", "a floating-point number"
-    if schema["type"] == "boolean":
+    if schema.get("type") == "boolean":
         yield "booleans", "a field that can never have a third value"
-    if schema["type"] == "array" and "x-kubernetes-list-type" not in schema:
+    if schema.get("type") == "array" and "x-kubernetes-list-type" not in schema:
         yield "lists", "no list type"
     if schema.get("x-kubernetes-list-type") == "map" and not schema.get("x-kubernetes-list-map-keys"):
         yield "lists", "no keys"

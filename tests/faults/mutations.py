@@ -286,6 +286,7 @@ SEMANTIC: Mapping[str, tuple[Any, ...]] = {
 _OTHER_TYPES: Mapping[str, tuple[Any, ...]] = {
     "integer": ("1", 1.5, True, {}),
     "string": (1, True, {}, []),
+    "int-or-string": (1.5, True, {}, []),
     "boolean": ("true", 1, {}),
     "array": ("x", {}, [{}]),
     "object": ("x", 1, []),
@@ -318,13 +319,14 @@ def _values(leaf: Leaf, old: Any) -> Iterator[tuple[str, Any]]:
         if value is not None:
             yield "bound", value
     yield from (("invalid", value) for value in _beyond(schema))
-    yield from (("invalid", value) for value in _OTHER_TYPES[schema["type"]])
+    kind = schema.get("type", "int-or-string")
+    yield from (("invalid", value) for value in _OTHER_TYPES[kind])
 
 
 def _bounds(schema: Schema) -> tuple[Any, Any]:
-    if schema["type"] == "integer":
+    if schema.get("type") == "integer":
         return schema.get("minimum"), schema.get("maximum")
-    if schema["type"] == "array" and schema["items"]["type"] == "integer":
+    if schema.get("type") == "array" and schema["items"]["type"] == "integer":
         return [schema["items"]["minimum"]], [schema["items"]["maximum"]]
     for rule in schema.get("x-kubernetes-validations") or ():
         if match := _BOUNDS.fullmatch(rule["message"]):
@@ -333,7 +335,7 @@ def _bounds(schema: Schema) -> tuple[Any, Any]:
 
 
 def _beyond(schema: Schema) -> Iterator[Any]:
-    match schema["type"]:
+    match schema.get("type", "string"):
         case "integer":
             yield from (schema[name] + step for name, step in (("minimum", -1), ("maximum", 1)) if name in schema)
         case "array":
@@ -357,7 +359,7 @@ def _beyond(schema: Schema) -> Iterator[Any]:
 
 def _others(schema: Schema, old: Any) -> Iterator[Any]:
     """Yield valid values other than the old one."""
-    match schema["type"]:
+    match schema.get("type", "string"):
         case "integer":
             low, high = schema.get("minimum", 0), schema.get("maximum", 2**31)
             base = old if isinstance(old, int) else low

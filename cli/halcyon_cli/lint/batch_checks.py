@@ -14,6 +14,8 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from halcyon.api.batch_inference import BatchInferenceSpec
+from halcyon.api.schema.expected import at, expected
+from halcyon.api.schema.structural_schema import schema
 from halcyon.api.timestamps import epoch_seconds
 from halcyon.api.types import NAME_MESSAGE, NAME_PATTERN, BrokenRulesError
 
@@ -43,13 +45,15 @@ def _problem(error: Mapping[str, Any]) -> tuple[str, str]:
         return "unknown-field", f"{path} is not a field; {hint}"
     if error["type"] == "missing":
         return "missing-field", f"{path} is missing"
-    cause = error.get("ctx", {}).get("error", error["msg"])
-    message = str(cause)
+    cause = error.get("ctx", {}).get("error")
     if isinstance(cause, BrokenRulesError):
-        return "conflicting-fields", message
+        return "conflicting-fields", str(cause)
+    message = (
+        str(cause) if cause else expected(at(schema(BatchInferenceSpec), path.removeprefix("spec.")), error["input"])
+    )
     value_text = json.dumps(error["input"])
     value_text = value_text if len(value_text) <= 60 else f"{value_text[:57]}..."
-    return "invalid-value", f"{path} is {value_text}: {message[:1].lower()}{message[1:]}"
+    return "invalid-value", f"{path} is {value_text}: {message}"
 
 
 def _fields(location: tuple[int | str, ...]) -> tuple[str, ...]:

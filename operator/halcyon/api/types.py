@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
@@ -198,6 +199,10 @@ def _reject_duplicates(texts: list[str], *, kind: str) -> None:
         raise ValueError(f"{kind} {duplicates[0]} is listed more than once; list each one once")
 
 
+INT_OR_STRING = BeforeValidator(lambda value: str(value) if type(value) is int else value)
+"""Annotation of a text field that may also be written as a whole number (`x-kubernetes-int-or-string`)."""
+
+
 @dataclass(frozen=True)
 class StringRules:
     """Validation rules of a string field, each in CEL and in Python."""
@@ -250,7 +255,7 @@ def duration_field(low: str, high: str) -> Any:  # a type expression
     )
 
 
-_QUANTITY = r"^[0-9]{1,12}(\.[0-9]{1,6})?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"
+_QUANTITY = r"^([0-9]{1,15}(\.[0-9]{0,9})?|\.[0-9]{1,9})([eE][+-]?[0-9]{1,2}|[numkMGTPE]|[KMGTPE]i)?$"
 _FACTOR = {
     "": Decimal(1),
     **{unit: Decimal(1000) ** n for n, unit in enumerate(("n", "u", "m"), -3)},
@@ -271,8 +276,8 @@ negative of this power is certainly below `_MIN_QUANTITY`."""
 def quantity(text: str) -> Decimal:
     """Parse a Kubernetes quantity such as `500m`, `4Gi` or `1e3`, and return its value in the base unit (cores, bytes).
 
-    All forms that the API server accepts are supported, not only those that a ModelDeployment may use. A value above 2^63 - 1, the maximum
-    in Kubernetes, is returned as this maximum. Values are rounded up to a multiple of 10^-9.
+    All forms that the API server accepts are supported, including negative ones. A value above 2^63 - 1, the maximum in
+    Kubernetes, is returned as this maximum. Values are rounded up to a multiple of 10^-9.
 
     Raises:
         ValueError: the text is not a quantity.
@@ -303,8 +308,14 @@ def quantity_field(low: str, high: str) -> Any:  # a type expression
         Quantity,
         f"must be between {low} and {high}",
         lambda text: quantity(low) <= quantity(text) <= quantity(high),
-        f"quantity(self).compareTo(quantity('{low}')) >= 0 && quantity(self).compareTo(quantity('{high}')) <= 0",
+        f"{quantity_cel('self')}.compareTo(quantity('{low}')) >= 0 && {quantity_cel('self')}.compareTo(quantity('{high}')) <= 0",
     )
+
+
+def quantity_cel(path: str) -> str:
+    """Return a CEL expression for the quantity at a path, which is a text or a whole number."""
+    # Not `quantity(string(...))`, because the API server can't estimate the cost of `string`.
+    return f"(type({path}) == int ? quantity('0').add({path}) : quantity({path}))"
 
 
 def _cidr_pattern() -> str:
@@ -335,7 +346,7 @@ EXAMPLES = {
 }
 """Examples of valid values for each pattern, for error messages."""
 
-Quantity = Annotated[str, StringConstraints(pattern=_QUANTITY, min_length=1, max_length=24)]
+Quantity = Annotated[str, StringConstraints(pattern=_QUANTITY, min_length=1, max_length=32), INT_OR_STRING]
 DnsName = Annotated[str, StringConstraints(pattern=f"^{DNS_NAME}$", min_length=1, max_length=253)]
 ModelName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$", min_length=1, max_length=63)]
 Key = Annotated[str, StringConstraints(pattern=r"^[-._a-zA-Z0-9]+$", min_length=1, max_length=253)]

@@ -20,6 +20,7 @@ from generators import crd
 from halcyon.api.schema import structural_schema
 from halcyon.api.spec import Spec
 from halcyon.api.spec.parse import SpecError, parse
+from halcyon.api.types import quantity
 from halcyon.control.desired.plan import make
 from halcyon.control.state.scope import PublishedScaling, Signals
 from halcyon.control.status import status
@@ -335,6 +336,25 @@ def test_nulls_and_whole_fractions_are_stored_as_our_models_read_them(api: Conne
     stored = api.try_spec(spec).body["spec"]
 
     assert parse("digits", stored) == parse("digits", document("batching.maxBatchSize", 8))
+
+
+@pytest.mark.parametrize("amount", [2, "2", "2e0"])
+def test_a_quantity_is_a_text_or_a_whole_number(api: Connection, amount: Any) -> None:
+    answer = api.try_spec(document("runtime.resources", {"limits": {"cpu": amount}}))
+
+    assert answer.status == 201, answer.message
+    limits = parse("digits", answer.body["spec"]).runtime.resources.limits
+    assert limits is not None
+    assert quantity(str(limits.cpu)) == 2
+
+
+@pytest.mark.parametrize("amount", [0.5, 2.0, -1, True])
+def test_a_quantity_of_another_form_is_refused_by_both(api: Connection, amount: Any) -> None:
+    spec = document("runtime.resources", {"limits": {"cpu": amount}})
+
+    assert api.try_spec(spec).status == 422
+    with pytest.raises(SpecError):
+        parse("digits", spec)
 
 
 def test_the_api_server_and_our_models_agree_on_what_is_valid(api: Connection) -> None:

@@ -60,6 +60,10 @@ GOOD: list[tuple[str, Any]] = [
     ("runtime.imagePullSecrets", [{"name": "a"}, {"name": "b"}]),
     ("runtime.gpu.count", 16),
     ("runtime.resources", {"requests": {"cpu": "500m"}, "limits": {"memory": "8Gi", "ephemeral-storage": "30Gi"}}),
+    ("runtime.resources", {"requests": {"cpu": 1, "memory": 2**30}, "limits": {"cpu": 2, "memory": "4Gi"}}),
+    ("runtime.resources", {"requests": {"cpu": "1500000u"}, "limits": {"memory": "4e9", "ephemeral-storage": "1.5E9"}}),
+    ("runtime.sharedMemory", 2**28),
+    ("traffic.maxRequestSize", 2**20),
     ("runtime.gpu", {"resourceName": "nvidia.com/mig-1g.10gb"}),
     (
         "runtime.envFrom",
@@ -435,8 +439,22 @@ FIELDS: list[tuple[str, Any, str]] = [
     (
         "runtime.sharedMemory",
         "1Q",
-        'spec.runtime.sharedMemory is "1Q": must be a quantity, for example 500m, 2 or 4Gi',
+        'spec.runtime.sharedMemory is "1Q": must be a quantity between 0 and 100Ti, for example 500m, 2 or 4Gi',
     ),
+    (
+        "runtime.sharedMemory",
+        -1,
+        'spec.runtime.sharedMemory is "-1": must be a quantity between 0 and 100Ti, for example 500m, 2 or 4Gi',
+    ),
+    (
+        "runtime.resources",
+        {"limits": {"cpu": 0.5}},
+        (
+            "spec.runtime.resources.limits.cpu is 0.5: must be a quantity between 1m and 10k, and in quotes if it isn't a "
+            "whole number, for example '0.5'"
+        ),
+    ),
+    ("runtime.resources", {"limits": {"cpu": 0}}, "spec.runtime.resources.limits.cpu is 0: must be between 1m and 10k"),
     (
         "model.versions.specific",
         [1, 2, 1],
@@ -500,6 +518,14 @@ FIELDS: list[tuple[str, Any, str]] = [
     ),
     ("scaling", {"minReplicas": 1}, "spec.scaling.maxReplicas is missing; for example maxReplicas: 8"),
     ("modle", {}, "spec.modle is not a field; did you mean model?"),
+    (
+        "runtime.gpu.resourceName",
+        "mig-1g.10gb",
+        (
+            'spec.runtime.gpu.resourceName is "mig-1g.10gb": this form is not valid; write for example '
+            "resourceName: nvidia.com/mig-1g.10gb"
+        ),
+    ),
     ("runtime.gpu.cuont", 1, "spec.runtime.gpu.cuont is not a field; did you mean count?"),
 ]
 """Limits of single fields, for which the API server reports its own message."""

@@ -89,6 +89,6 @@ def mismatches(spec: Spec, image: str) -> list[str]:
             )
     if backend in _NEED_GPU and not spec.runtime.gpus:
         texts.append(
-            f"spec.model.backend is {backend}, which needs a GPU, but spec.runtime.gpu is not set; set it, for example gpu: {{count: 1}}"
+            f"spec.model.backend is {backend}, which needs a GPU, but spec.runtime.gpu is not set or has a count of 0; set for example gpu: {{count: 1}}"
         )
     return texts

@@ -69,6 +69,8 @@ def _string(schema: JsonSchema, value: object) -> str:
             durations = (f"{value}{unit}" for unit in ("us", "ms", "s", "m"))
             allowed = [duration for duration in durations if shortest <= duration_us(duration) <= longest]
             example = f"for example {' or '.join(allowed[:2])}" if allowed else example
+        if kind == "a quantity" and isinstance(value, float):
+            example = f"and in quotes if it isn't a whole number, for example '{value:g}'"
         return f"must be {kind}{limits}, {example}"
     if not isinstance(value, str):
         return "must be a string" + (f"; quote it: '{value}'" if isinstance(value, int | float) and not isinstance(value, bool) else "")  # fmt: skip

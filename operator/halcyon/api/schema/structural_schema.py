@@ -15,7 +15,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from halcyon.api.types import ApiModel, AtomicMap, ListMap, ListSet, Rule, StringRules, cel_string
+from halcyon.api.types import INT_OR_STRING, ApiModel, AtomicMap, ListMap, ListSet, Rule, StringRules, cel_string
 
 JsonSchema = dict[str, Any]
 Descriptions = Callable[[type[BaseModel]], Mapping[str, str]]
@@ -147,6 +147,8 @@ def _marked(result: JsonSchema, marks: list[Any], *, path: str) -> JsonSchema:
             result["x-kubernetes-list-type"] = "set"
         elif isinstance(mark, AtomicMap):
             result["x-kubernetes-map-type"] = "atomic"
+        elif mark is INT_OR_STRING:
+            result["x-kubernetes-int-or-string"] = True
         elif isinstance(mark, StringRules):
             result["x-kubernetes-validations"] = [_validation(rule) for rule in mark.rules]
         else:

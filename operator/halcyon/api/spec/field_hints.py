@@ -24,10 +24,12 @@ RENAMED: Final[Mapping[str, str]] = {
     "spec.model.source.uri.sha256": "spec.model.source.digest, with sha256: in front of the digits",
     "spec.model.source.uri.sizeLimit": "spec.model.source.sizeLimit",
     "spec.runtime.env[].secretKeyRef": "valueFrom.secretKeyRef, as in a pod",
+    "spec.runtime.gpu.resource": "spec.runtime.gpu.resourceName",
     "spec.runtime.resources.cpu": "spec.runtime.resources.requests.cpu or .limits.cpu",
     "spec.runtime.resources.memory": "spec.runtime.resources.requests.memory or .limits.memory",
     "spec.runtime.resources.requests.nvidia.com/gpu": "spec.runtime.gpu.count",
     "spec.runtime.resources.limits.nvidia.com/gpu": "spec.runtime.gpu.count",
+    "spec.runtime.placement.topologySpreadConstraints[].labelSelector": "no selector: Halcyon selects the model's server pods",
     "spec.scaling.idleAfter": "spec.scaling.idleTimeout",
     "spec.traffic.balancer": "spec.traffic.mode; HAProxy is Balancer, and Service is Direct",
     "spec.traffic.requestTimeout": (
@@ -56,14 +58,28 @@ EXAMPLES: Final[Mapping[str, str]] = {
     "spec.scaling.schedules[].start": "a cron rule, for example start: 0 8 * * 1-5",
     "spec.model": "for example model: {source: {uri: s3://models/resnet50}}",
     "spec.model.source": "for example source: {uri: s3://models/resnet50}",
-    "spec.model.source.uri": "for example uri: s3://models/resnet50, gs://models/resnet50 (neither ends in /) or https://host/resnet50.tar.gz",
+    "spec.model.source.uri": "for example uri: s3://models/resnet50, gs://models/resnet50 (no / at the end, and a bucket of 3 to 63 characters) or https://host/resnet50.tar.gz",
     "spec.model.source.endpoint": "for example endpoint: https://minio.example.com:9000",
     "spec.model.source.digest": "sha256: and 64 hexadecimal digits, as sha256sum prints them",
     "spec.model.source.image.reference": "for example reference: registry.example.com/models/resnet50:1.2",
     "spec.model.source.credentials.identity.endpoint": "for example endpoint: https://sts.example.com",
+    "spec.model.source.credentials.identity.aws.roleARN": "for example roleARN: arn:aws:iam::123456789012:role/models",
+    "spec.model.source.credentials.identity.google.provider": (
+        "for example provider: projects/123/locations/global/workloadIdentityPools/POOL/providers/PROVIDER"
+    ),
+    "spec.model.source.credentials.identity.google.serviceAccount": (
+        "for example serviceAccount: models@acme.iam.gserviceaccount.com"
+    ),
+    "spec.runtime.gpu.resourceName": "for example resourceName: nvidia.com/mig-1g.10gb",
     "spec.runtime.image": "for example image: registry.example.com/tritonserver:25.09",
 }
 """Examples of valid values, for fields whose limits or pattern do not show what a valid value looks like."""
+
+URI_SCHEMES: Final[Mapping[str, str]] = {
+    "pvc": "use spec.model.source.persistentVolumeClaim, for example persistentVolumeClaim: {claimName: models, path: resnet50}",
+    "oci": "use spec.model.source.image, for example image: {reference: registry.example.com/models/resnet50:4}",
+}
+"""Schemes of KServe's `storageUri` for sources that are not a `uri` here, each with the field to use."""
 
 POD_PLACES: Final[Mapping[str, str]] = {
     "image": "spec.runtime.image",

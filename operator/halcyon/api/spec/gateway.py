@@ -40,10 +40,8 @@ class Gateway(ApiModel):
         Rule(
             cel="!has(self.grpc) || has(self.grpc.hostnames) || has(self.grpc.sectionName)",
             check=lambda m: m.grpc is None or m.grpc.hostnames is not None or m.grpc.section_name is not None,
-            message=(
-                "spec.traffic.gateway.grpc has neither hostnames nor sectionName: HTTP and gRPC need "
-                "different hostnames or listeners of the Gateway; for example grpc: {{hostnames: "
-                "[grpc.digits.example.com]}}"
-            ),
+            message="spec.traffic.gateway.grpc has neither hostnames nor sectionName: HTTP and gRPC need "
+            "different hostnames or listeners of the Gateway; for example grpc: {{hostnames: "
+            "[grpc.digits.example.com]}}",
         ),
     )

@@ -128,18 +128,14 @@ class Source(ApiModel):
                 m.uri is not None
                 or (m.credentials, m.endpoint, m.region, m.path, m.digest, m.size_limit) == (None,) * len(_ONLY_URI)
             ),
-            message=(
-                "spec.model.source has credentials, endpoint, region, path, digest or sizeLimit, which apply only to "
-                "uri; remove them, or set uri. The path in a claim or an image is persistentVolumeClaim.path or image.path"
-            ),
+            message="spec.model.source has credentials, endpoint, region, path, digest or sizeLimit, which apply only to "
+            "uri; remove them, or set uri. The path in a claim or an image is persistentVolumeClaim.path or image.path",
         ),
         Rule(
             cel="!has(self.uri) || !self.uri.startsWith('http') || !has(self.endpoint)",
             check=lambda m: m.uri is None or not m.uri.startswith("http") or not m.endpoint,
-            message=(
-                "spec.model.source.endpoint applies only to buckets and registries (s3://, gs://, az://, hf://, mlflow://), but "
-                "uri is {uri}; remove it"
-            ),
+            message="spec.model.source.endpoint applies only to buckets and registries (s3://, gs://, az://, hf://, mlflow://), but "
+            "uri is {uri}; remove it",
         ),
         Rule(
             cel="!has(self.uri) || self.uri.startsWith('s3://') || !has(self.region)",
@@ -149,36 +145,28 @@ class Source(ApiModel):
         Rule(
             cel="!has(self.uri) || !self.uri.matches('^(az|mlflow)://') || has(self.endpoint)",
             check=lambda m: m.uri is None or not m.uri.startswith(("az://", "mlflow://")) or m.endpoint is not None,
-            message=(
-                "spec.model.source.uri is {uri} but endpoint is not set; set endpoint to the URL of the storage account or the "
-                "registry, for example endpoint: https://ACCOUNT.blob.core.windows.net or https://mlflow.example.com"
-            ),
+            message="spec.model.source.uri is {uri} but endpoint is not set; set endpoint to the URL of the storage account or the "
+            "registry, for example endpoint: https://ACCOUNT.blob.core.windows.net or https://mlflow.example.com",
         ),
         Rule(
             cel=f"!has(self.uri) || !self.uri.startsWith('hf://') || self.uri.matches('{_COMMIT}')",
             check=lambda m: m.uri is None or not m.uri.startswith("hf://") or re.match(_COMMIT, m.uri) is not None,
-            message=(
-                "spec.model.source.uri is {uri}, which names no commit: pods that start later could serve another model. "
-                "Append the commit, which git ls-remote prints for the repository's URL, for example "
-                "hf://acme/resnet50@0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c"
-            ),
+            message="spec.model.source.uri is {uri}, which names no commit: pods that start later could serve another model. "
+            "Append the commit, which git ls-remote prints for the repository's URL, for example "
+            "hf://acme/resnet50@0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c",
         ),
         identity_scheme_rule("spec.model.source"),
         Rule(
             cel="!has(self.uri) || self.uri.startsWith('http') || !(has(self.path) || has(self.digest))",
             check=lambda m: m.uri is None or m.uri.startswith("http") or not (m.path or m.digest),
-            message=(
-                "spec.model.source has path or digest, which apply only to archives, but uri is {uri}; remove them and "
-                "put the folder into uri, for example s3://models/vision/resnet50"
-            ),
+            message="spec.model.source has path or digest, which apply only to archives, but uri is {uri}; remove them and "
+            "put the folder into uri, for example s3://models/vision/resnet50",
         ),
         Rule(
             cel="!has(self.uri) || !self.uri.startsWith('http://') || has(self.digest)",
             check=lambda m: m.uri is None or not m.uri.startswith("http://") or m.digest is not None,
-            message=(
-                "spec.model.source.uri is {uri} but digest is not set: a download over http:// can be modified in "
-                "transit; set digest (sha256: and 64 hexadecimal digits, from sha256sum) or use https://"
-            ),
+            message="spec.model.source.uri is {uri} but digest is not set: a download over http:// can be modified in "
+            "transit; set digest (sha256: and 64 hexadecimal digits, from sha256sum) or use https://",
         ),
     )
 

@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 from halcyon.api.schema.expected import JsonSchema, at, expected
 from halcyon.api.schema.structural_schema import schema
 from halcyon.api.spec import Spec
-from halcyon.api.spec.field_hints import example, example_of_object, hint
+from halcyon.api.spec.field_hints import URI_SCHEMES, example, example_of_object, hint
 from halcyon.api.types import NAME_MESSAGE, NAME_PATTERN, BrokenRulesError
 
 _WORD = re.compile(r"[A-Za-z0-9]+")
@@ -101,6 +101,8 @@ def _invalid_value(field: str, problem: ErrorDetails) -> str:
             f"{field} is an object, but must be a string, for example uri: s3://models/resnet50; write its former "
             "fields beside it: credentials.secretName, endpoint, region, path, digest, sizeLimit"
         )
+    if field == "spec.model.source.uri" and (other := URI_SCHEMES.get(str(value).partition("://")[0])):
+        return f"{field} is {_shown(value)}: this form is not valid; {other}"
     if (good := example_of_object(field)) and not isinstance(value, dict):
         return f"{field} is {_shown(value)}, but must be an object, for example {good}"
     if problem["type"] == "value_error":

@@ -30,10 +30,8 @@ class Toleration(ApiModel):
         Rule(
             cel="!has(self.operator) || self.operator != 'Exists' || !has(self.value)",
             check=lambda m: m.operator != "Exists" or m.value is None,
-            message=(
-                "spec.runtime.placement.tolerations: {key} has operator Exists and a value; remove the "
-                "value, or set operator: Equal"
-            ),
+            message="spec.runtime.placement.tolerations: {key} has operator Exists and a value; remove the "
+            "value, or set operator: Equal",
         ),
     )
 
@@ -49,10 +47,8 @@ class _Requirement(ApiModel):
         Rule(
             cel="has(self.values) != (self.operator in ['Exists', 'DoesNotExist'])",
             check=lambda m: (m.values is not None) != (m.operator in {"Exists", "DoesNotExist"}),
-            message=(
-                "spec.runtime.placement: the expression for the label {key} has operator {operator}; Exists and "
-                "DoesNotExist take no values, the others need them; for example {{key: pool, operator: In, values: [gpu]}}"
-            ),
+            message="spec.runtime.placement: the expression for the label {key} has operator {operator}; Exists and "
+            "DoesNotExist take no values, the others need them; for example {{key: pool, operator: In, values: [gpu]}}",
         ),
     )
 
@@ -83,10 +79,8 @@ class NodeRequirement(_Requirement):
                 or m.values is None
                 or (len(m.values) == 1 and re.fullmatch("[0-9]+", m.values[0]) is not None)
             ),
-            message=(
-                "spec.runtime.placement.affinity.nodeAffinity: the expression for the label {key} has operator {operator}, "
-                "which needs one integer in values; for example {{key: cores, operator: Gt, values: ['16']}}"
-            ),
+            message="spec.runtime.placement.affinity.nodeAffinity: the expression for the label {key} has operator {operator}, "
+            "which needs one integer in values; for example {{key: cores, operator: Gt, values: ['16']}}",
         ),
     )
 
@@ -212,10 +206,8 @@ class TopologySpreadConstraint(ApiModel):
         Rule(
             cel="!has(self.minDomains) || self.whenUnsatisfiable == 'DoNotSchedule'",
             check=lambda m: m.min_domains is None or m.when_unsatisfiable == "DoNotSchedule",
-            message=(
-                "spec.runtime.placement.topologySpreadConstraints: {topologyKey} has minDomains and whenUnsatisfiable: "
-                "{whenUnsatisfiable}; minDomains needs whenUnsatisfiable: DoNotSchedule; change that, or remove minDomains"
-            ),
+            message="spec.runtime.placement.topologySpreadConstraints: {topologyKey} has minDomains and whenUnsatisfiable: "
+            "{whenUnsatisfiable}; minDomains needs whenUnsatisfiable: DoNotSchedule; change that, or remove minDomains",
         ),
     )
 

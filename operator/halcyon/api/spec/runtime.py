@@ -20,12 +20,12 @@ from halcyon.api.types import (
     LabelKey,
     LabelValue,
     ListMap,
-    Quantity,
     Rule,
     Text,
     duration_field,
     exactly_one,
     quantity,
+    quantity_cel,
     quantity_field,
 )
 
@@ -47,17 +47,15 @@ def _within_limit(attribute: str) -> Rule:
     path = attribute.replace("_", "__dash__") if "_" in attribute else attribute
     return Rule(
         cel=f"!has(self.requests) || !has(self.limits) || !has(self.requests.{path}) || !has(self.limits.{path}) || "
-        f"quantity(self.requests.{path}).compareTo(quantity(self.limits.{path})) <= 0",
+        f"{quantity_cel(f'self.requests.{path}')}.compareTo({quantity_cel(f'self.limits.{path}')}) <= 0",
         check=lambda m: (
             m.requests is None
             or m.limits is None
             or None in (getattr(m.requests, attribute), getattr(m.limits, attribute))
             or quantity(getattr(m.requests, attribute)) <= quantity(getattr(m.limits, attribute))
         ),
-        message=(
-            f"spec.runtime.resources.requests.{name} is above spec.runtime.resources.limits.{name}; for example "
-            "requests: {{cpu: 2, memory: 4Gi}}, limits: {{memory: 8Gi}}"
-        ),
+        message=f"spec.runtime.resources.requests.{name} is above spec.runtime.resources.limits.{name}; for example "
+        "requests: {{cpu: 2, memory: 4Gi}}, limits: {{memory: 8Gi}}",
     )
 
 
@@ -240,7 +238,7 @@ class Runtime(ApiModel):
     """Secrets and ConfigMaps whose keys become environment variables of the Triton container, as in a pod spec. The
     operator does not check their keys for reserved names. A site can require prefixes (`sitePolicy.pods.env`). Default:
     none."""
-    shared_memory: Quantity = "256Mi"
+    shared_memory: quantity_field("0", "100Ti") = "256Mi"  # type: ignore[valid-type]
     """Size of /dev/shm, a file system in memory through which Triton's Python backend passes tensors. It counts against
     resources.limits.memory and must be smaller than that limit. Default: 256Mi."""
     pod_labels: Annotated[dict[LabelKey, LabelValue], Field(min_length=1, max_length=32)] | None = None
@@ -268,17 +266,15 @@ class Runtime(ApiModel):
         _no_own_keys("podAnnotations", "pod_annotations"),
         Rule(
             cel="!has(self.resources.limits) || !has(self.resources.limits.memory) || "
-            "quantity(self.sharedMemory).compareTo(quantity(self.resources.limits.memory)) < 0",
+            f"{quantity_cel('self.sharedMemory')}.compareTo({quantity_cel('self.resources.limits.memory')}) < 0",
             check=lambda m: (
                 m.resources.limits is None
                 or m.resources.limits.memory is None
                 or quantity(m.shared_memory) < quantity(m.resources.limits.memory)
             ),
-            message=(
-                "spec.runtime.sharedMemory is {sharedMemory}; it counts towards "
-                "spec.runtime.resources.limits.memory, which is {resources.limits.memory}, and must be smaller; for "
-                "example resources: {{limits: {{memory: 4Gi}}}}, sharedMemory: 1Gi"
-            ),
+            message="spec.runtime.sharedMemory is {sharedMemory}; it counts towards "
+            "spec.runtime.resources.limits.memory, which is {resources.limits.memory}, and must be smaller; for "
+            "example resources: {{limits: {{memory: 4Gi}}}}, sharedMemory: 1Gi",
         ),
         *SERVER_RULES,
     )

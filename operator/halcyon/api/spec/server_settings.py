@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
-from halcyon.api.types import ApiModel, ListSet, Rule, quantity, quantity_field
+from halcyon.api.types import ApiModel, ListSet, Rule, quantity, quantity_cel, quantity_field
 
 HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?$", max_length=63)]
 
@@ -45,10 +45,8 @@ class ServerSettings(ApiModel):
         Rule(
             cel="!has(self.responseCache) || !has(self.forwardedHeaders)",
             check=lambda m: m.response_cache is None or m.forwarded_headers is None,
-            message=(
-                "spec.runtime.server.responseCache and spec.runtime.server.forwardedHeaders exclude each other: Triton's "
-                "cache ignores headers, so one client would get the response to another's; remove one of them"
-            ),
+            message="spec.runtime.server.responseCache and spec.runtime.server.forwardedHeaders exclude each other: Triton's "
+            "cache ignores headers, so one client would get the response to another's; remove one of them",
         ),
     )
 
@@ -57,15 +55,13 @@ RULES = (
     Rule(
         cel="!has(self.server) || !has(self.server.cudaMemoryPool) || (has(self.gpu) && self.gpu.count > 0)",
         check=lambda m: m.server is None or m.server.cuda_memory_pool is None or m.gpus > 0,
-        message=(
-            "spec.runtime.server.cudaMemoryPool is {server.cudaMemoryPool} but the model has no GPU; set "
-            "spec.runtime.gpu, for example gpu: {{count: 1}}, or remove the pool"
-        ),
+        message="spec.runtime.server.cudaMemoryPool is {server.cudaMemoryPool} but the model has no GPU; set "
+        "spec.runtime.gpu, for example gpu: {{count: 1}}, or remove the pool",
     ),
     Rule(
         cel="!has(self.server) || !has(self.server.responseCache) || !has(self.resources.limits) || "
-        "!has(self.resources.limits.memory) || quantity(self.server.responseCache.size)"
-        ".add(quantity(self.sharedMemory)).compareTo(quantity(self.resources.limits.memory)) < 0",
+        f"!has(self.resources.limits.memory) || {quantity_cel('self.server.responseCache.size')}.add("
+        f"{quantity_cel('self.sharedMemory')}).compareTo({quantity_cel('self.resources.limits.memory')}) < 0",
         check=lambda m: (
             m.server is None
             or m.server.response_cache is None
@@ -73,11 +69,9 @@ RULES = (
             or m.resources.limits.memory is None
             or quantity(m.server.response_cache.size) + quantity(m.shared_memory) < quantity(m.resources.limits.memory)
         ),
-        message=(
-            "spec.runtime.server.responseCache.size is {server.responseCache.size} and spec.runtime.sharedMemory is "
-            "{sharedMemory}; together they must be less than spec.runtime.resources.limits.memory, which is "
-            "{resources.limits.memory}; for example responseCache: {{size: 1Gi}}, resources: {{limits: {{memory: 4Gi}}}}"
-        ),
+        message="spec.runtime.server.responseCache.size is {server.responseCache.size} and spec.runtime.sharedMemory is "
+        "{sharedMemory}; together they must be less than spec.runtime.resources.limits.memory, which is "
+        "{resources.limits.memory}; for example responseCache: {{size: 1Gi}}, resources: {{limits: {{memory: 4Gi}}}}",
     ),
 )
 """Rules that involve several fields of `spec.runtime`."""

@@ -100,17 +100,13 @@ class Traffic(ApiModel):
         Rule(
             cel="self.mode == 'Balancer' || !has(self.apiKeys)",
             check=lambda m: m.mode == "Balancer" or m.api_keys is None,
-            message=(
-                "spec.traffic.apiKeys is set but spec.traffic.mode is {mode}: only balancers "
-                "check API keys; set mode: Balancer or remove apiKeys"
-            ),
+            message="spec.traffic.apiKeys is set but spec.traffic.mode is {mode}: only balancers "
+            "check API keys; set mode: Balancer or remove apiKeys",
         ),
         Rule(
             cel="self.mode == 'Balancer' || !has(self.tls)",
             check=lambda m: m.mode == "Balancer" or m.tls is None,
-            message=(
-                "spec.traffic.tls is set but spec.traffic.mode is {mode}: only balancers "
-                "terminate TLS; set mode: Balancer or remove tls"
-            ),
+            message="spec.traffic.tls is set but spec.traffic.mode is {mode}: only balancers "
+            "terminate TLS; set mode: Balancer or remove tls",
         ),
     )

@@ -21,15 +21,16 @@ from halcyon.api.spec import Spec
 from halcyon.api.status import Status
 
 Object = dict[str, Any]
-_Kind = Literal["object", "array", "string", "integer", "boolean"]
-_EXPECTED: dict[_Kind, str] = {
-    "object": 'an object, for example {"name": "a"}',
-    "array": 'a list, for example ["a"]',
-    "string": 'a string, for example "a"',
-    "integer": "a whole number, for example 1",
-    "boolean": "true or false",
+_Kind = Literal["object", "array", "string", "int-or-string", "integer", "boolean"]
+_KINDS: dict[_Kind, tuple[tuple[type, ...], str]] = {
+    "object": ((dict,), 'an object, for example {"name": "a"}'),
+    "array": ((list,), 'a list, for example ["a"]'),
+    "string": ((str,), 'a string, for example "a"'),
+    "int-or-string": ((str, int), 'a string or a whole number, for example "2"'),
+    "integer": ((int,), "a whole number, for example 1"),
+    "boolean": ((bool,), "true or false"),
 }
-_TYPES: dict[_Kind, type] = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool}
+"""Types of each kind of value, the usual one first, and the words for it in messages."""
 _MAX_SHOWN = 80
 """Maximum number of characters of a value that a message shows."""
 _NOTHING = object()
@@ -49,7 +50,7 @@ class _Form:
     is_nested: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "type", _TYPES[self.kind])
+        object.__setattr__(self, "type", _KINDS[self.kind][0][0])
         object.__setattr__(self, "is_nested", bool(self.fields or self.each))
 
 
@@ -91,8 +92,8 @@ def _value(value: Any, form: _Form, path: str, errors: list[str]) -> Any:  # any
     """
     if value is None:
         return _NOTHING
-    if not isinstance(value, _TYPES[form.kind]) or (form.kind == "integer" and isinstance(value, bool)):
-        errors.append(f"{path} is {_shown(value)}: it must be {_EXPECTED[form.kind]}")
+    if type(value) not in _KINDS[form.kind][0]:
+        errors.append(f"{path} is {_shown(value)}: it must be {_KINDS[form.kind][1]}")
         return _NOTHING
     if isinstance(value, list):
         return value if form.each is None else _list(value, form.each, path, errors)
@@ -134,7 +135,7 @@ def _list(value: list[Any], each: _Form, path: str, errors: list[str]) -> list[A
     items: list[Any] = []
     for index, below in enumerate(value):
         if below is None:
-            errors.append(f"{path}[{index}] is null: it must be {_EXPECTED[each.kind]}")
+            errors.append(f"{path}[{index}] is null: it must be {_KINDS[each.kind][1]}")
         elif (fits := _value(below, each, f"{path}[{index}]", errors)) is not _NOTHING:
             items.append(fits)
     same = len(items) == len(value) and all(item is original for item, original in zip(items, value, strict=True))
@@ -147,7 +148,7 @@ def _resource() -> _Form:
 
 
 def _form(schema: JsonSchema, *, is_item: bool = False) -> _Form:
-    kind: _Kind = schema["type"]
+    kind: _Kind = "int-or-string" if schema.get("x-kubernetes-int-or-string") else schema["type"]
     below = {name: _form(entry) for name, entry in schema.get("properties", {}).items()}
     each = schema.get("items") or schema.get("additionalProperties")
     # Only items of lists have required fields here. Other required fields may be newer than the object, so code must not rely on them.

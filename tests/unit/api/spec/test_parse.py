@@ -174,6 +174,7 @@ def test_a_rule_about_a_removed_field_is_not_reported() -> None:
     [
         ("runtime.nodeSelector", {"a": "b"}, "did you mean spec.runtime.placement.nodeSelector?"),
         ("runtime.limits", {"cpu": 1}, "did you mean spec.runtime.resources.limits?"),
+        ("runtime.gpu.resource", "nvidia.com/mig-1g.10gb", "use spec.runtime.gpu.resourceName"),
         ("maxReplicas", 3, "did you mean spec.scaling.maxReplicas or spec.scaling.schedules.maxReplicas?"),
         ("traffic.image", "x", "use spec.runtime.image"),
         ("predictor", {}, "use spec.model for the model, and spec.runtime for the pod"),
@@ -284,3 +285,37 @@ def test_a_spec_that_is_nested_too_deeply_is_refused(depth: int) -> None:
         value = {"a": value}
 
     assert "spec is nested too deeply to be read" in refusal("model.parameters", value)
+
+
+def test_a_quantity_as_a_number_is_the_text_with_its_digits() -> None:
+    texts = {"requests": {"cpu": "2"}, "limits": {"cpu": "4", "memory": "8589934592"}}
+    numbers = {"requests": {"cpu": 2}, "limits": {"cpu": 4, "memory": 8589934592}}
+
+    assert parse("digits", document("runtime.resources", numbers)) == parse(
+        "digits", document("runtime.resources", texts)
+    )
+
+
+@pytest.mark.parametrize(
+    ("uri", "field"),
+    [
+        ("pvc://models/resnet50", "spec.model.source.persistentVolumeClaim"),
+        ("oci://registry.example.com/a:1", "spec.model.source.image"),
+    ],
+)
+def test_a_storage_uri_of_kserve_names_the_field_of_its_kind(uri: str, field: str) -> None:
+    spec = document() | {"model": {"source": {"uri": uri}}}
+
+    with pytest.raises(SpecError) as error:
+        parse("digits", spec)
+
+    assert [sentence for sentence in error.value.sentences if f"use {field}, for example" in sentence]
+
+
+def test_a_spread_needs_no_label_selector() -> None:
+    spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
+
+    assert refusal("runtime.placement", {"topologySpreadConstraints": [spread]}) == (
+        "spec.runtime.placement.topologySpreadConstraints[0].labelSelector is not a field; use no selector: Halcyon "
+        "selects the model's server pods"
+    )

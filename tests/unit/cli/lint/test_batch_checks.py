@@ -31,8 +31,10 @@ def test_a_valid_batch_has_no_findings(more: str) -> None:
         (GOOD.replace("input: {", "input: {sizeLmit: 3, "), 6, "unknown-field", "spec.input.sizeLmit is not a field; did you mean sizeLimit?"),
         (GOOD + "  hooks: {prepare: 'x.py:f'}\n", 8, "missing-field", "spec.hooks.configMap is missing"),
         (GOOD + "  hooks: {configMap: h}\n", 8, "conflicting-fields", "spec.hooks has neither prepare nor finish"),
-        (GOOD + "  workers: '2'\n", 8, "invalid-value", 'spec.workers is "2": input should be a valid integer'),
-        (GOOD + "  cpu: 2\n", 8, "invalid-value", "spec.cpu is 2: input should be a valid string"),
+        (GOOD + "  workers: '2'\n", 8, "invalid-value", 'spec.workers is "2": must be a whole number from 1 to 64, without quotes'),
+        (GOOD + "  cpu: 2.5\n", 8, "invalid-value", "spec.cpu is 2.5: must be a quantity between 10m and 256, and in quotes"),
+            (GOOD + "  gentle: 'yes'\n", 8, "invalid-value", 'spec.gentle is "yes": must be true or false, without quotes'),
+            (GOOD.replace("input: {", "input: {format: csv, "), 6, "invalid-value", "must be Npz, Jsonl, Parquet or Folder"),
         (GOOD + "  cpu: 1m\n", 8, "invalid-value", 'spec.cpu is "1m": must be between 10m and 256'),
         (GOOD + "  deadline: tomorrow\n", 8, "invalid-value", "spec.deadline is 'tomorrow'; it must be a time"),
         (GOOD + "  deadline: 2026-13-01T06:00:00Z\n", 8, "invalid-value", "it must be a time, for example 2026-12-01T"),
@@ -49,3 +51,7 @@ def test_all_errors_of_a_batch_are_found_at_once() -> None:
     findings = check(GOOD + "  xyz: 1\n  workers: 0\n", "f").findings
     assert [(finding.line, finding.rule) for finding in findings] == [(8, "unknown-field"), (9, "invalid-value")]
     assert "the fields are modelDeployment, input, output" in findings[0].message
+
+
+def test_quantities_of_a_batch_may_be_whole_numbers() -> None:
+    assert check(GOOD + "  cpu: 2\n  memory: 2147483648\n", "f").findings == ()
