@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from halcyon.api.documents.model_overlay import Overlay
 from halcyon.control.objects import pods
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.kube.kinds import Key
 from halcyon.render import gpu, names
+from halcyon.render.revision import Revision
+from halcyon.scaling.planner.objectives import Serving
 
 
 def balancers(caches: ClusterState, key: Key) -> list[Object]:
@@ -34,6 +37,16 @@ def server_versions(caches: ClusterState, key: Key) -> tuple[Any, ...]:
     """
     deployments = caches.children[kinds.DEPLOYMENT]
     return tuple(deployments.version(Key(key.namespace, names.server(key.name, slot))) for slot in names.SLOTS)
+
+
+def serving(revision: Revision) -> Serving:
+    """Return the batch size and the instances of the pods of a revision, which may differ from those in the spec.
+
+    Raises:
+        ValueError: a later version of the operator has stored the revision.
+    """
+    overlay = Overlay.from_json(revision.overlay)
+    return Serving(overlay.max_batch_size, (overlay.instances or 1) * max(gpu.count(revision.template), 1))
 
 
 def held_gpus(caches: ClusterState, key: Key) -> int:

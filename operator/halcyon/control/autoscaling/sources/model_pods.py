@@ -10,17 +10,17 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from halcyon.api.documents.model_overlay import Overlay
 from halcyon.api.spec import Spec
 from halcyon.api.types import duration_s
 from halcyon.control.objects import pods
+from halcyon.control.state import lookups
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.control.state.lookups import ready_balancers, server_versions, servers
 from halcyon.control.state.ownership import belongs
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.kube.kinds import Key
-from halcyon.render import gpu, names
+from halcyon.render import names
 from halcyon.render.revision import read
 from halcyon.scaling.planner.objectives import Serving
 from halcyon.scaling.planner.reading import PodReading
@@ -130,10 +130,8 @@ def _serving(caches: ClusterState, key: Key, revisions: AbstractSet[str]) -> Ser
     if len(serving) < len(revisions):
         return None
     try:
-        overlays = [Overlay.from_json(content.overlay) for content in serving]
-        gpus = [max(gpu.count(content.template), 1) for content in serving]
+        each = [lookups.serving(content) for content in serving]
     except ValueError:  # a later version of the operator has stored it
         return None
-    sizes = [overlay.max_batch_size for overlay in overlays if overlay.max_batch_size is not None]
-    instances = min((overlay.instances or 1) * count for overlay, count in zip(overlays, gpus, strict=True))
-    return Serving(min(sizes) if len(sizes) == len(overlays) else None, instances)
+    sizes = [size for size, _ in each if size is not None]
+    return Serving(min(sizes) if len(sizes) == len(each) else None, min(instances for _, instances in each))
