@@ -37,7 +37,7 @@ Problem = Literal["unready", "errors", "slow", "stalled", "blind", "limited"]
 
 `unready`: requests aren't answered. `errors`: at least `ERROR_PERCENT` of the requests fail. `slow`: the p99 of the
 client latency is above targets.latency. `stalled`: a user must act. `blind`: a signal of the last scaling decision is
-missing. `limited`: a limit prevents more replicas.
+missing, or no agent has reported. `limited`: a limit prevents more replicas.
 """
 PROBLEMS: tuple[Problem, ...] = get_args(Problem)
 ERROR_PERCENT = 1.0
@@ -89,7 +89,7 @@ class TableRow:
     latency_target: float | None
     """Objective for the p99 of the client latency, in milliseconds; None if there is none."""
     blind: bool
-    """Whether a signal of the last scaling decision is missing."""
+    """Whether a signal of the last scaling decision is missing, or no agent has reported."""
     rollout: Mapping[str, Any] | None
     """Progress of the rollout (see `rollout_progress`); None if no rollout is in progress."""
 
@@ -127,7 +127,7 @@ def row(model: Object) -> TableRow:
         created=str(meta.get("creationTimestamp") or ""),
         why=str(scaling.get("why") or ""),
         latency_target=latency_target_ms(model),
-        blind=any(signal.get("missing") for signal in scaling.get("signals") or ()),
+        blind=any(signal.get("missing") for signal in scaling.get("signals") or ()) or _is_unreported(status),
         rollout=rollout_progress(status),
     )
 
@@ -217,6 +217,12 @@ def _state(replicas: int, spec: Object, status: Object) -> State:
     if replicas == 0:
         return "zero"
     return "limited" if _CAPS.intersection((status.get("scaling") or {}).get("limitedBy") or ()) else "ready"
+
+
+def _is_unreported(status: Object) -> bool:
+    """Return whether no agent has reported on an autoscaled model, although its servers and balancers are ready."""
+    conditions = {c["type"]: c["status"] for c in status.get("conditions") or ()}
+    return (conditions.get("Ready"), conditions.get("ScalingActive")) == ("True", "Unknown")
 
 
 def _float(text: object) -> float | None:

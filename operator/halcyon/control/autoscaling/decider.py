@@ -225,8 +225,11 @@ class Decider:
         planner_input = self.signals.for_planner(key, spec)
         if planner_input is None:
             current, why = self.signals.caches.replicas(key), "no balancer agent has reported yet"
+            signals = tuple(Signal(name, missing=why) for name in ("requestRate", "queueDepth"))
             text = _unchanged_text(current, why)
-            return Decision(at, "Planner", current, current, text, ("unknown",), unknown=why, has_reports=False)
+            return Decision(
+                at, "Planner", current, current, text, ("unknown",), (), signals, unknown=why, has_reports=False
+            )
         result, reading = planner_input.result, planner_input.result.reading
         before = self._restored(key, at) if model.memory is None else model.memory
         active = _active_schedules(model, spec, at)

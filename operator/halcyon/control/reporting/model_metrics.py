@@ -7,7 +7,7 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -122,7 +122,7 @@ def samples(facts: ModelFacts) -> Iterator[tuple[Metric, ExtraLabels, float]]:
         yield from _spec_samples(facts.spec, facts.resource)
     yield from _gpu_samples(facts)
     if facts.scaled is not None:
-        yield from _scaling_samples(facts.scaled)
+        yield from _scaling_samples(facts.scaled, status.get("scaling") or {})
     if facts.start is not None:
         yield per_model_metrics.START, (), facts.start.seconds
         yield per_model_metrics.START_TIME, (), facts.start.ready_at
@@ -155,17 +155,19 @@ def _spec_samples(spec: Spec, resource: Object) -> Iterator[tuple[Metric, ExtraL
         yield per_model_metrics.GPU_TARGET, (), targets.gpu_utilization / 100
 
 
-def _scaling_samples(scaled: ModelState) -> Iterator[tuple[Metric, ExtraLabels, float]]:
+def _scaling_samples(scaled: ModelState, published: Mapping[str, Any]) -> Iterator[tuple[Metric, ExtraLabels, float]]:
     for direction, count in (("up", scaled.raised), ("down", scaled.lowered)):
         yield per_model_metrics.CHANGES, (("direction", direction),), count
     decision = scaled.decision
     if decision is None:
         return
-    if decision.desired is not None:
-        yield per_model_metrics.DESIRED, (), decision.desired
+    # If an HPA decides, only the status has its replicas and limits.
+    is_by_hpa = decision.desired is None
+    if (desired := published.get("desired") if is_by_hpa else decision.desired) is not None:
+        yield per_model_metrics.DESIRED, (), desired
     for part in {part.name: part for part in decision.parts}.values():
         yield per_model_metrics.PART, (("part", part.name),), part.replicas
-    for limit in dict.fromkeys(decision.limited_by):
+    for limit in dict.fromkeys(published.get("limitedBy") or () if is_by_hpa else decision.limited_by):
         yield per_model_metrics.LIMITED, (("limit", limit),), 1
     if decision.capacity is not None and decision.capacity.rps is not None:
         yield per_model_metrics.CAPACITY, (("source", decision.capacity.name),), decision.capacity.rps

@@ -109,6 +109,15 @@ def test_unknown_signals_are_no_reason_to_change_replicas() -> None:
     assert "the replicas stay as they are" in decision.why
 
 
+@pytest.mark.parametrize("policy", ["Planner", "Rules"])
+def test_signals_of_a_model_without_any_report_are_missing(policy: str) -> None:
+    """The alert HalcyonMetricMissing fires for each missing signal, so it must also fire if agents can't connect."""
+    missing = {signal.name: signal.missing for signal in Model(policy=policy).decide(DIRECT).signals}
+
+    assert missing["queueDepth"] == "no balancer agent has reported yet"
+    assert all(missing.values())
+
+
 def test_the_rules_decide_until_the_first_batch_and_then_the_planner() -> None:
     model = Model(replicas=3)
     before = model.hear(20, arrived=20, served=0, queued=40)
