@@ -296,7 +296,8 @@ class DashboardService:
             proxy=settings.proxy,
         )
         steps = lambda: int(self._clock.wall() // STEP_S)  # noqa: E731  # as short as a name for it
-        site = SiteMetrics(prometheus, monotonic=source.clock.monotonic, wall=source.clock.wall)
+        clock = source.clock
+        site = SiteMetrics(prometheus, monotonic=clock.monotonic, wall=clock.wall, cluster=settings.cluster)
         self._site = Dashboard(
             source,
             access,

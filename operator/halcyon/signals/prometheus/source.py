@@ -127,6 +127,11 @@ class PrometheusSource:
         """PromQL queries that specs may use as targets, by name."""
         return self._site.queries
 
+    @property
+    def cluster(self) -> str:
+        """Name of this cluster, as in `PrometheusSite.cluster`."""
+        return self._site.cluster
+
     async def run(self) -> None:
         """Query the GPU utilisation of all pods periodically until cancelled. The method never fails."""
         while True:
@@ -234,7 +239,8 @@ class PrometheusSource:
         return values[0] if values and math.isfinite(values[0]) else None
 
     def _read_history(self, namespace: str, name: str) -> History | None:
-        query = arrival_history.query(self._site.arrivals, namespace=namespace, name=name)
+        template, cluster = self._site.arrivals, self._site.cluster
+        query = arrival_history.query(template, namespace=namespace, name=name, cluster=cluster)
         begin, end = arrival_history.query_span(self._wall())
         rows = self._query(self._site, query, QueryRange(begin, end, BIN_S), self._intervals.timeout_s)
         with parsing_errors(self._site, query):
