@@ -1,8 +1,5 @@
 """Quantiles of the latency of clients between two samples of the balancers' counters. Pure.
 
-Responses are counted from the growth of the counters of each balancer in the last sample. If a counter decreased, its
-whole value is counted, because HAProxy has restarted.
-
 Out of scope: counting the responses (`halcyon.balancer.config.latency_buckets`), storing the quantiles (`history`).
 """
 

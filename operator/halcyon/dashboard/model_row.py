@@ -105,6 +105,9 @@ def row(model: Object) -> TableRow:
     summary, scaling, cost = (status.get(part) or {} for part in ("summary", "scaling", "cost"))
     scaling_spec, gpu = spec.get("scaling") or {}, (spec.get("runtime") or {}).get("gpu")
     per_pod, replicas = gpu.get("count", 1) if gpu else 0, replicas_in_force(model)
+    conditions = {(c["type"], c["status"]) for c in status.get("conditions") or ()}
+    # The servers and balancers are ready, but no agent reports.
+    is_unreported = {("Ready", "True"), ("ScalingActive", "Unknown")} <= conditions
     return TableRow(
         namespace=meta["namespace"],
         name=meta["name"],
@@ -127,7 +130,7 @@ def row(model: Object) -> TableRow:
         created=str(meta.get("creationTimestamp") or ""),
         why=str(scaling.get("why") or ""),
         latency_target=latency_target_ms(model),
-        blind=any(signal.get("missing") for signal in scaling.get("signals") or ()) or _is_unreported(status),
+        blind=any(signal.get("missing") for signal in scaling.get("signals") or ()) or is_unreported,
         rollout=rollout_progress(status),
     )
 
@@ -217,12 +220,6 @@ def _state(replicas: int, spec: Object, status: Object) -> State:
     if replicas == 0:
         return "zero"
     return "limited" if _CAPS.intersection((status.get("scaling") or {}).get("limitedBy") or ()) else "ready"
-
-
-def _is_unreported(status: Object) -> bool:
-    """Return whether no agent has reported on an autoscaled model, although its servers and balancers are ready."""
-    conditions = {c["type"]: c["status"] for c in status.get("conditions") or ()}
-    return (conditions.get("Ready"), conditions.get("ScalingActive")) == ("True", "Unknown")
 
 
 def _float(text: object) -> float | None:

@@ -1,8 +1,5 @@
 """Additions of a site to the dashboard: links to its other tools, and values from its Prometheus.
 
-The number of allocatable GPUs is unknown without Prometheus. The history of a model then covers only one hour and the
-planner's arrivals.
-
 Out of scope: running a query (`signals.prometheus`), the history in memory (`history`).
 """
 
@@ -18,12 +15,13 @@ import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from halcyon.dashboard.history import FIELDS, MAX_POINTS
 from halcyon.dashboard.ports import Name
 from halcyon.signals.prometheus.arrival_history import cluster_pattern
 from halcyon.signals.prometheus.client import PrometheusError, QueryRange
+from halcyon.signals.prometheus.source import PrometheusSource
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +34,7 @@ ALLOCATABLE: Final = (
     'sum(kube_node_status_allocatable{resource=~"(nvidia|amd)_com_(gpu|mig)(_.+)?",cluster=~"$cluster"})'
 )
 NO_PROMETHEUS = "no Prometheus is configured (prometheus.url in the chart's values)"
+Clock = Callable[[], float]
 _AGENT: Final = "halcyon_agent_"
 _MODEL_LABELS: Final = 'namespace="$namespace",model_deployment="$name",cluster=~"$cluster"'
 # A pod may load more models than the one that clients use: steps of an ensemble, for example.
@@ -95,26 +94,11 @@ LINKED = ("grafana", "alerts", "runbooks")
 NO_LINKS = Links()
 
 
-class Prometheus(Protocol):
-    """Interface to the site's Prometheus (`signals.prometheus.source.PrometheusSource`). Both methods raise PrometheusError."""
-
-    async def value(self, query: str) -> float | None:
-        """Return the result of a query; None if there is no series."""
-
-    async def rows(self, query: str, over: QueryRange) -> Sequence[Mapping[str, Any]]:
-        """Return the series of a range query, each as a dictionary with its labels (`metric`) and points (`values`)."""
-
-
 class SiteMetrics:
     """Values from the site's Prometheus. All methods must be called in the same event loop."""
 
     def __init__(
-        self,
-        prometheus: Prometheus | None,
-        *,
-        monotonic: Callable[[], float],
-        wall: Callable[[], float],
-        cluster: str = "",
+        self, prometheus: PrometheusSource | None, *, monotonic: Clock, wall: Clock, cluster: str = ""
     ) -> None:
         """Create the source. `prometheus` is None if the site has no Prometheus, `cluster` empty if it has one cluster."""
         self._prometheus, self._monotonic, self._wall, self._cluster = prometheus, monotonic, wall, cluster
@@ -133,7 +117,7 @@ class SiteMetrics:
             self._refresh = asyncio.get_running_loop().create_task(self._read_allocatable(self._prometheus))
         return {"gpus": self._allocatable, "why": f"The GPUs of the cluster are unknown: {self._why}."}
 
-    async def _read_allocatable(self, prometheus: Prometheus) -> None:
+    async def _read_allocatable(self, prometheus: PrometheusSource) -> None:
         try:
             self._allocatable = await prometheus.value(ALLOCATABLE.replace("$cluster", cluster_pattern(self._cluster)))
             self._why = "Prometheus has no series kube_node_status_allocatable of GPUs; kube-state-metrics exports it"

@@ -24,7 +24,7 @@ from halcyon.kube.kinds import Key
 from halcyon.scaling.frozen import immutable
 from halcyon.scaling.gpu_cost import ReportedWork
 from halcyon.scaling.hpa import metrics
-from halcyon.scaling.observations import Missing, Observation, Value, mean_batch
+from halcyon.scaling.observations import Missing, Observation, Value
 from halcyon.scaling.planner.objectives import Serving
 from halcyon.scaling.policy.decision import Signal
 from halcyon.signals import gpu_work
@@ -209,7 +209,7 @@ class ModelSignals:
         return Missing("this site has no Prometheus") if self.queried is None else self.queried(key, metric.query)
 
     def reported(self, key: Key) -> Signals | None:
-        """Return the agents' data for the status: load errors, versions, dead backends, and the mean batch size."""
+        """Return the agents' data for the status: load errors, versions and dead backends."""
         observation = self.hub.observe(key.namespace, key.name, self.clock.monotonic(), window_s=_RULES_WINDOW_S)
         if observation is None:
             return None
@@ -219,7 +219,6 @@ class ModelSignals:
             dead=_failures(observation, "maintenance"),
             restarting=_failures(observation, "starting"),
             failing=_failures(observation, "ready"),
-            mean_batch=mean_batch(observation, BATCH_WINDOW_S),
         )
 
     def reported_work(self, key: Key, spec: Spec) -> ReportedWork | None:

@@ -5,8 +5,6 @@ status has changed since, the write is repeated. A write therefore never overwri
 
 The replicas are written once the status contains them. While status writes are late, scale-ups don't wait for them:
 the API server is then overloaded, and the wait would be long.
-
-Nothing is written in a mode other than Active. Scale-downs that an HPA makes itself aren't written either.
 """
 
 # mode        actuator   scale up             scale down      scale to 0

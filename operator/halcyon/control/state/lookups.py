@@ -39,14 +39,13 @@ def server_versions(caches: ClusterState, key: Key) -> tuple[Any, ...]:
     return tuple(deployments.version(Key(key.namespace, names.server(key.name, slot))) for slot in names.SLOTS)
 
 
-def serving(revision: Revision) -> Serving:
-    """Return the batch size and the instances of the pods of a revision, which may differ from those in the spec.
-
-    Raises:
-        ValueError: a later version of the operator has stored the revision.
-    """
-    overlay = Overlay.from_json(revision.overlay)
-    return Serving(overlay.max_batch_size, (overlay.instances or 1) * max(gpu.count(revision.template), 1))
+def serving(revision: Revision) -> Serving | None:
+    """Return the batch size and the instances of a revision's pods; None if a later version of the operator stored it."""
+    try:
+        overlay = Overlay.from_json(revision.overlay)
+        return Serving(overlay.max_batch_size, (overlay.instances or 1) * max(gpu.count(revision.template), 1))
+    except ValueError:
+        return None
 
 
 def held_gpus(caches: ClusterState, key: Key) -> int:

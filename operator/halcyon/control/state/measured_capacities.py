@@ -83,10 +83,7 @@ def served(name: str, deployment: Object | None, spec: Spec, revision: Revision 
     They come from the model's server Deployment and the stored `revision` in it. During a canary, and after a rollback,
     the spec has other instances. They are only used if the revision is not stored, or can't be read.
     """
-    try:
-        instances = (Serving.of(spec) if revision is None else serving(revision)).instances
-    except ValueError:  # a later version of the operator has stored it
-        instances = Serving.of(spec).instances
+    instances = ((None if revision is None else serving(revision)) or Serving.of(spec)).instances
     if deployment is None:
         return Served(instances=instances)
     pod = deployment["spec"]["template"].get("spec") or {}

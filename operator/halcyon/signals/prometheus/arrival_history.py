@@ -37,10 +37,7 @@ _MAX_OFF_GRID_S = 1.0
 
 
 def query(template: str, *, namespace: str, name: str, cluster: str = "") -> str:
-    """Return the PromQL query for one model: `template` with `$namespace`, `$name` and `$cluster` replaced.
-
-    `cluster` is the name of this cluster; empty if Prometheus has only the series of one.
-    """
+    """Return the PromQL query for one model: `template` with `$namespace`, `$name` and `$cluster` replaced."""
     filled = {"namespace": namespace, "name": name, "cluster": cluster_pattern(cluster)}
     return re.sub(r"\$(namespace|name|cluster)\b", lambda match: filled[match[1]], template)
 

@@ -3,9 +3,6 @@
 The address is a setting of the site, never a field of a ModelDeployment. Otherwise a tenant could make the operator call any
 address.
 
-A valid response replaces all values. If there is no valid response, the last values are used until they are `MAX_AGE_S`
-old, and the intervals between attempts grow.
-
 Only one request runs at a time, in a daemon thread, for which the process does not wait when it exits. Out of scope: building
 queries and parsing results (`dcgm`, `arrival_history`), the client (`client`), the use of a value.
 """
@@ -123,14 +120,9 @@ class PrometheusSource:
         self.known = instruments.gauge(operator_metrics.PROMETHEUS_PODS, registry)
 
     @property
-    def queries(self) -> Mapping[str, str]:
-        """PromQL queries that specs may use as targets, by name."""
-        return self._site.queries
-
-    @property
-    def cluster(self) -> str:
-        """Name of this cluster, as in `PrometheusSite.cluster`."""
-        return self._site.cluster
+    def site(self) -> PrometheusSite:
+        """Address and settings of Prometheus."""
+        return self._site
 
     async def run(self) -> None:
         """Query the GPU utilisation of all pods periodically until cancelled. The method never fails."""

@@ -126,12 +126,8 @@ def _serving(caches: ClusterState, key: Key, revisions: AbstractSet[str]) -> Ser
     uid = ((caches.resources.get(key) or {}).get("metadata") or {}).get("uid")
     records = caches.children[kinds.CONTROLLER_REVISION].find(key.namespace, key.name)
     stored = [content for record in records if uid and belongs(record, uid) and (content := read(record)) is not None]
-    serving = [content for content in stored if content.key in revisions]
+    serving = [pods for content in stored if content.key in revisions and (pods := lookups.serving(content))]
     if len(serving) < len(revisions):
         return None
-    try:
-        each = [lookups.serving(content) for content in serving]
-    except ValueError:  # a later version of the operator has stored it
-        return None
-    sizes = [size for size, _ in each if size is not None]
-    return Serving(min(sizes) if len(sizes) == len(each) else None, min(instances for _, instances in each))
+    sizes = [size for size, _ in serving if size is not None]
+    return Serving(min(sizes) if len(sizes) == len(serving) else None, min(count for _, count in serving))

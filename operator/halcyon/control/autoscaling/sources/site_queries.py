@@ -61,10 +61,10 @@ class SiteQueries:
         cls, source: PrometheusSource | None, caches: ClusterState, specs: SpecsInForce, clock: Clock
     ) -> SiteQueries | None:
         """Create the runner of the site's queries; return None if the site has no Prometheus or no queries."""
-        if source is None or not source.queries:
+        if source is None or not source.site.queries:
             return None
         runners = tuple(source.beside(QUERY_TIMEOUT_S, kind="metric").value for _ in range(MAX_AT_ONCE))
-        return cls(caches, specs, source.queries, runners, clock, source.cluster)
+        return cls(caches, specs, source.site.queries, runners, clock, source.site.cluster)
 
     def value(self, key: Key, query: str) -> Value | Missing:
         """Return the last value of a query for a model, or the reason why there is no value."""
