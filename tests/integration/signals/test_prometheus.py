@@ -88,11 +88,11 @@ def past() -> str:
 
 def counted() -> list[str]:
     """An hour of agents' counters that grow evenly."""
-    here, there = (f'namespace="ns",pod="far-balancer-7d9f4-abcde",cluster="{name}"' for name in ("a.b", "aXb"))
+    here, far = (f'namespace="ns",pod="far-balancer-7d9f4-abcde",cluster="{name}"' for name in ("a.b", "aXb"))
     batches = 'namespace="ns",pod="batches-balancer-7d9f4-abcde"'
     by_name = {
-        "halcyon_agent_requests": {batches: 10.0, here: 6.0, there: 30.0},
-        "halcyon_agent_client_retries": {batches: 2.0, here: 0.0, there: 5.0},
+        "halcyon_agent_requests": {batches: 10.0, here: 6.0, far: 30.0},
+        "halcyon_agent_client_retries": {batches: 2.0, here: 0.0, far: 5.0},
     }
     lines = []
     for name, series in by_name.items():

@@ -105,7 +105,7 @@ class PrometheusSource:
             kind: label `kind` in these metrics for the queries of `value`.
         """
         self._site, self._monotonic, self._wall, self._intervals, self._query = site, monotonic, wall, intervals, query
-        self._kind = kind
+        self.site, self._kind = site, kind
         self._pods: Mapping[PodKey, Sampled] = {}
         self._left_out = 0
         self._answered_at: float | None = None
@@ -118,11 +118,6 @@ class PrometheusSource:
         registry = registry or CollectorRegistry()
         self.requests = instruments.counter(operator_metrics.PROMETHEUS_REQUESTS, registry)
         self.known = instruments.gauge(operator_metrics.PROMETHEUS_PODS, registry)
-
-    @property
-    def site(self) -> PrometheusSite:
-        """Address and settings of Prometheus."""
-        return self._site
 
     async def run(self) -> None:
         """Query the GPU utilisation of all pods periodically until cancelled. The method never fails."""
