@@ -56,7 +56,7 @@ FLEET: Final = GrafanaDashboard(
                 ),
                 _number(
                     "At maximum",
-                    "Models that need more replicas than spec.scaling.maxReplicas allows.",
+                    "Models that need more replicas than their maximum, which spec.scaling.maxReplicas or a schedule sets.",
                     f"count({per_model(per_model_metrics.LIMITED, matchers=_AT_MAX)}) or vector(0)",
                     limits={1: "orange"},
                 ),
@@ -202,13 +202,13 @@ MODEL: Final = GrafanaDashboard(
                 ),
                 Panel(
                     "Queued",
-                    "Requests that wait in balancers and in Triton, beside the target of all ready servers.",
+                    "Requests that wait in balancers and in Triton, beside the target of all ready servers, at least one.",
                     (
                         Query(total(named("queued")), "for a server's free capacity"),
                         Query(total(named("held")), "for the first server"),
                         Query(total(triton_metrics.PENDING), "in Triton"),
                         Query(
-                            f"{per_model(per_model_metrics.QUEUE_TARGET)} * {per_model(per_model_metrics.READY)}",
+                            f"{per_model(per_model_metrics.QUEUE_TARGET)} * clamp_min({per_model(per_model_metrics.READY)}, 1)",
                             "target",
                         ),
                     ),

@@ -367,8 +367,8 @@ GROUPS: Final = (
             ),
             Number(
                 "desired replicas",
-                "Replicas that the last decision asks for. In mode Recommend or Paused they are not in force.",
-                "the decision",
+                "Replicas that the last decision asks for, or the HPA if it decides (policy Rules). In mode Recommend or Paused they are not in force.",
+                "the decision, or the HPA's status",
                 (
                     "model: Replicas, desired",
                     "`status.scaling.desired`",

@@ -11,11 +11,14 @@ from generators.monitoring.promql import (
     MODELS,
     NAME,
     NAMESPACE,
+    REPLICA,
     of,
     operators,
     operators_quantile,
     operators_rate,
+    per_cluster,
     per_model,
+    per_replica,
 )
 from halcyon.monitoring import operator_metrics, per_model_metrics
 from halcyon.monitoring.metric import Metric
@@ -148,7 +151,7 @@ OPERATOR: Final = GrafanaDashboard(
                 Panel(
                     "Leader",
                     "1 for the leader. No leader for 5 minutes: HalcyonNoLeader.",
-                    (Query(operators(operator_metrics.LEADER), "{{instance}}"),),
+                    (Query(per_replica(operator_metrics.LEADER), REPLICA),),
                     kind="state-timeline",
                     limits={1: "blue"},
                 ),
@@ -162,15 +165,15 @@ OPERATOR: Final = GrafanaDashboard(
                 Panel(
                     "Versions",
                     "Version of each replica; two versions during an upgrade.",
-                    (Query(f"max by (instance, version) ({operators(operator_metrics.BUILD)})", "present"),),
+                    (Query(f"max by (cluster, instance, version) ({operators(operator_metrics.BUILD)})", "present"),),
                     kind="table",
                     width=6,
                     hidden=("Value",),
                 ),
                 Panel(
                     "Models",
-                    "ModelDeployments in the caches.",
-                    (Query(f"max({operators(operator_metrics.MODELS)})", "models"),),
+                    "ModelDeployments in the caches, over the selected clusters.",
+                    (Query(per_cluster(operator_metrics.MODELS), "models"),),
                     kind="stat",
                     width=6,
                 ),
@@ -192,8 +195,8 @@ OPERATOR: Final = GrafanaDashboard(
                     "Work queue",
                     "ModelDeployments in the work queue. If ready ones remain for 10 minutes: HalcyonReconcileBacklog.",
                     (
-                        Query(f"max({operators(operator_metrics.QUEUE_READY)})", "ready"),
-                        Query(f"max({operators(operator_metrics.QUEUE_WAITING)})", "scheduled for later"),
+                        Query(per_cluster(operator_metrics.QUEUE_READY), "ready"),
+                        Query(per_cluster(operator_metrics.QUEUE_WAITING), "scheduled for later"),
                     ),
                 ),
                 Panel(
@@ -242,7 +245,7 @@ OPERATOR: Final = GrafanaDashboard(
                 Panel(
                     "Agent streams",
                     "Open streams: each balancer pod has one to every replica.",
-                    (Query(operators(operator_metrics.STREAMS), "{{instance}}"),),
+                    (Query(per_replica(operator_metrics.STREAMS), REPLICA),),
                 ),
                 Panel(
                     "Agent reports",
@@ -268,8 +271,8 @@ OPERATOR: Final = GrafanaDashboard(
                     "Memory",
                     "Resident memory. Expected: 130 MiB plus 0.8 MiB for each model with two balancers. The container's limit is 1.5 times that.",
                     (
-                        Query(operators(operator_metrics.MEMORY), "{{instance}}"),
-                        Query(operators(operator_metrics.PEAK_MEMORY), "{{instance}} peak"),
+                        Query(per_replica(operator_metrics.MEMORY), REPLICA),
+                        Query(per_replica(operator_metrics.PEAK_MEMORY), f"{REPLICA} peak"),
                     ),
                     "bytes",
                     width=12,
@@ -277,7 +280,7 @@ OPERATOR: Final = GrafanaDashboard(
                 Panel(
                     "CPU",
                     "CPU usage in cores.",
-                    (Query(operators_rate(operator_metrics.CPU, "instance"), "{{instance}}"),),
+                    (Query(operators_rate(operator_metrics.CPU, "cluster", "instance"), REPLICA),),
                     width=12,
                 ),
             ),

@@ -13,6 +13,8 @@ NAME: Final = "{{namespace}}/{{model_deployment}} {{cluster}}"
 _CLUSTER: Final = 'cluster=~"$cluster"'
 _SELECTED: Final = f'{_CLUSTER},namespace=~"$namespace",model_deployment=~"$model"'
 _OPERATOR: Final = f'{_CLUSTER},job=~"$job"'
+REPLICA: Final = "{{instance}} {{cluster}}"
+"""Legend with the address of a replica of the operator. Addresses of pods are unique only within a cluster."""
 OF: Final = ("cluster", *per_model_metrics.OF)
 """Labels that identify a model. Without `clusterName` in the chart's values, no series has the label `cluster`."""
 BY: Final = ", ".join(OF)
@@ -57,6 +59,16 @@ def operators(metric: Metric | str, matchers: str = "") -> str:
     """Return a selector for a metric of all operator replicas."""
     name = metric if isinstance(metric, str) else metric.name
     return f"{name}{{{_matcher_list(_OPERATOR, matchers)}}}"
+
+
+def per_replica(metric: Metric) -> str:
+    """Return a query for a value of each replica of the operator."""
+    return f"max by (cluster, instance) ({operators(metric)})"
+
+
+def per_cluster(metric: Metric) -> str:
+    """Return a query for the sum over the clusters of a value that each replica of the operator exports."""
+    return f"sum(max by (cluster) ({operators(metric)}))"
 
 
 def operators_rate(metric: Metric | str, *by: str) -> str:

@@ -21,6 +21,8 @@ from halcyon.dashboard.ports import ModelNumbers, Name
 
 STEP_S = 10
 MAX_POINTS = 360
+MAX_STEPS_BACK = 6
+"""Maximum number of steps by which the clock may be set back without losing the history: one minute."""
 MAX_RUNS = 120
 """Maximum number of runs in a history. With more runs, the history changes to a ring buffer, which takes about three
 times as much memory as `MAX_RUNS` runs."""
@@ -100,10 +102,10 @@ class _Ring:
     def put(self, step: int, row: bytes) -> None:
         """Store the values of a step. The values of steps that were skipped are unknown.
 
-        If the clock was set back by less than the time that the history covers, ignore the values. If it was set back by
-        more, empty the history first.
+        If the clock was set back by at most `MAX_STEPS_BACK`, ignore the values. If it was set back by more, empty the
+        history first, because the newest values are also those in the table of models.
         """
-        if self._last >= 0 and self._last - MAX_POINTS < step < self._last:
+        if self._last >= 0 and self._last - MAX_STEPS_BACK <= step < self._last:
             return
         if not 0 <= step - self._last < MAX_POINTS or self._last < 0:
             self._first = self._last = step

@@ -37,7 +37,7 @@ Problem = Literal["unready", "errors", "slow", "stalled", "blind", "limited"]
 
 `unready`: requests aren't answered. `errors`: at least `ERROR_PERCENT` of the requests fail. `slow`: the p99 of the
 client latency is above targets.latency. `stalled`: a user must act. `blind`: a signal of the last scaling decision is
-missing. `limited`: a limit prevents more replicas.
+missing, or no agent has reported. `limited`: a limit prevents more replicas.
 """
 PROBLEMS: tuple[Problem, ...] = get_args(Problem)
 ERROR_PERCENT = 1.0
@@ -89,7 +89,7 @@ class TableRow:
     latency_target: float | None
     """Objective for the p99 of the client latency, in milliseconds; None if there is none."""
     blind: bool
-    """Whether a signal of the last scaling decision is missing."""
+    """Whether a signal of the last scaling decision is missing, or no agent has reported."""
     rollout: Mapping[str, Any] | None
     """Progress of the rollout (see `rollout_progress`); None if no rollout is in progress."""
 
@@ -105,6 +105,9 @@ def row(model: Object) -> TableRow:
     summary, scaling, cost = (status.get(part) or {} for part in ("summary", "scaling", "cost"))
     scaling_spec, gpu = spec.get("scaling") or {}, (spec.get("runtime") or {}).get("gpu")
     per_pod, replicas = gpu.get("count", 1) if gpu else 0, replicas_in_force(model)
+    conditions = {(c["type"], c["status"]) for c in status.get("conditions") or ()}
+    # The servers and balancers are ready, but no agent reports.
+    is_unreported = {("Ready", "True"), ("ScalingActive", "Unknown")} <= conditions
     return TableRow(
         namespace=meta["namespace"],
         name=meta["name"],
@@ -127,7 +130,7 @@ def row(model: Object) -> TableRow:
         created=str(meta.get("creationTimestamp") or ""),
         why=str(scaling.get("why") or ""),
         latency_target=latency_target_ms(model),
-        blind=any(signal.get("missing") for signal in scaling.get("signals") or ()),
+        blind=any(signal.get("missing") for signal in scaling.get("signals") or ()) or is_unreported,
         rollout=rollout_progress(status),
     )
 

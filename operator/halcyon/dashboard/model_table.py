@@ -58,6 +58,17 @@ MAX_CACHED = 64
 _FIELDS = {"queue": "waiting", "latency": "p99"}
 _COLUMNS = {key: FIELDS.index(_FIELDS.get(key, key)) for key in ("gpu", "rate", "queue", "latency", "batch", "errors")}
 
+_ROW_VALUES: Mapping[str, Callable[[TableRow], Any]] = {
+    "state": lambda row: STATES.index(row.state),
+    "name": lambda row: (row.name, row.namespace),
+    "namespace": lambda row: (row.namespace, row.name),
+    "replicas": lambda row: row.replicas,
+    "gpus": lambda row: row.gpus,
+    "cost": lambda row: row.cost,
+    "age": lambda row: row.created or None,
+}
+"""Values of the columns that are in the row itself. The other columns are in the history."""
+
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -267,27 +278,13 @@ class Fleet:
         return [row for _, row in ranked] + unranked
 
     def _value(self, row: TableRow, sort: SortKey) -> Any:
-        match sort:
-            case "urgency":
-                return self._urgency(row)
-            case "state":
-                return STATES.index(row.state)
-            case "name":
-                return (row.name, row.namespace)
-            case "namespace":
-                return (row.namespace, row.name)
-            case "replicas":
-                return row.replicas
-            case "gpus":
-                return row.gpus
-            case "cost":
-                return row.cost
-            case "age":
-                return row.created or None
-            case "queue" | "gpu" | "rate" | "latency" | "batch" | "errors":
-                newest = self._history.newest(row.key)
-                value = None if newest is None else newest[_COLUMNS[sort]]
-                return {"queue": row.queue, "gpu": row.gpu, "batch": row.batch}.get(sort) if value is None else value
+        if sort == "urgency":
+            return self._urgency(row)
+        if sort in _ROW_VALUES:
+            return _ROW_VALUES[sort](row)
+        newest = self._history.newest(row.key)
+        value = None if newest is None else newest[_COLUMNS[sort]]
+        return {"queue": row.queue, "gpu": row.gpu, "batch": row.batch}.get(sort) if value is None else value
 
 
 def int_parameter(query: Mapping[str, str], name: str, default: int, minimum: int, maximum: int) -> int:

@@ -18,11 +18,13 @@ import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from halcyon.dashboard.history import FIELDS, MAX_POINTS
 from halcyon.dashboard.ports import Name
+from halcyon.signals.prometheus.arrival_history import cluster_pattern
 from halcyon.signals.prometheus.client import PrometheusError, QueryRange
+from halcyon.signals.prometheus.source import PrometheusSource
 
 log = logging.getLogger(__name__)
 
@@ -31,10 +33,13 @@ MAX_HOURS = 720
 ALLOCATABLE_TTL_S = 60.0
 MIN_WINDOW_S = 300
 """Minimum window of a rate in a query, in seconds, which covers several scrapes at any usual interval."""
-ALLOCATABLE: Final = 'sum(kube_node_status_allocatable{resource=~"(nvidia|amd)_com_(gpu|mig)(_.+)?"})'
+ALLOCATABLE: Final = (
+    'sum(kube_node_status_allocatable{resource=~"(nvidia|amd)_com_(gpu|mig)(_.+)?",cluster=~"$cluster"})'
+)
 NO_PROMETHEUS = "no Prometheus is configured (prometheus.url in the chart's values)"
+Clock = Callable[[], float]
 _AGENT: Final = "halcyon_agent_"
-_MODEL_LABELS: Final = 'namespace="$namespace",model_deployment="$name"'
+_MODEL_LABELS: Final = 'namespace="$namespace",model_deployment="$name",cluster=~"$cluster"'
 # A pod may load more models than the one that clients use: steps of an ensemble, for example.
 _SERVED: Final = ',model="$served"'
 _LATENCY: Final = f"1000 * histogram_quantile($share, sum by (le) (rate({_AGENT}request_duration_seconds_bucket{{{_MODEL_LABELS}}}[$window])))"
@@ -71,7 +76,8 @@ QUERIES: Mapping[str, str] = {
     "lost": _rate(f"{_AGENT}errors_total"),
     "failed": f"max({_FAILED} or {_REFUSED})",
 }
-"""PromQL query for each field of the history, with the variables `$namespace`, `$name`, `$served` and `$window`. Errors are per second."""
+"""PromQL query for each field of the history, with the variables `$namespace`, `$name`, `$served`, `$cluster` and `$window`.
+Errors are per second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,24 +97,14 @@ LINKED = ("grafana", "alerts", "runbooks")
 NO_LINKS = Links()
 
 
-class Prometheus(Protocol):
-    """Interface to the site's Prometheus (`signals.prometheus.source.PrometheusSource`). Both methods raise PrometheusError."""
-
-    async def value(self, query: str) -> float | None:
-        """Return the result of a query; None if there is no series."""
-
-    async def rows(self, query: str, over: QueryRange) -> Sequence[Mapping[str, Any]]:
-        """Return the series of a range query, each as a dictionary with its labels (`metric`) and points (`values`)."""
-
-
 class SiteMetrics:
     """Values from the site's Prometheus. All methods must be called in the same event loop."""
 
     def __init__(
-        self, prometheus: Prometheus | None, *, monotonic: Callable[[], float], wall: Callable[[], float]
+        self, prometheus: PrometheusSource | None, *, monotonic: Clock, wall: Clock, cluster: str = ""
     ) -> None:
-        """Create the source. `prometheus` is None if the site has no Prometheus."""
-        self._prometheus, self._monotonic, self._wall = prometheus, monotonic, wall
+        """Create the source. `prometheus` is None if the site has no Prometheus, `cluster` empty if it has one cluster."""
+        self._prometheus, self._monotonic, self._wall, self._cluster = prometheus, monotonic, wall, cluster
         self._allocatable: float | None = None
         self._why = NO_PROMETHEUS if prometheus is None else "Prometheus was not queried yet"
         self._queried_at = -math.inf
@@ -124,9 +120,9 @@ class SiteMetrics:
             self._refresh = asyncio.get_running_loop().create_task(self._read_allocatable(self._prometheus))
         return {"gpus": self._allocatable, "why": f"The GPUs of the cluster are unknown: {self._why}."}
 
-    async def _read_allocatable(self, prometheus: Prometheus) -> None:
+    async def _read_allocatable(self, prometheus: PrometheusSource) -> None:
         try:
-            self._allocatable = await prometheus.value(ALLOCATABLE)
+            self._allocatable = await prometheus.value(ALLOCATABLE.replace("$cluster", cluster_pattern(self._cluster)))
             self._why = "Prometheus has no series kube_node_status_allocatable of GPUs; kube-state-metrics exports it"
         except PrometheusError as error:
             self._allocatable, self._why = None, str(error)
@@ -141,7 +137,7 @@ class SiteMetrics:
             return {"why": f"Only the last hour is in memory, and {NO_PROMETHEUS}."}
         over = span(self._wall(), hours)
         try:
-            rows = await self._prometheus.rows(query(name, served, over), over)
+            rows = await self._prometheus.rows(query(name, served, over, cluster=self._cluster), over)
             return parse(rows, over)
         except PrometheusError as error:
             return {"why": f"{error}."}
@@ -157,10 +153,11 @@ def span(now: float, hours: int) -> QueryRange:
     return QueryRange(end - (MAX_POINTS - 1) * step_s, end, step_s)
 
 
-def query(name: Name, served: str, over: QueryRange) -> str:
+def query(name: Name, served: str, over: QueryRange, *, cluster: str = "") -> str:
     """Return a query that covers all fields of a model. The series in its result have the label `field`."""
     window = f"{max(over.step_s, MIN_WINDOW_S):.0f}s"
     filled = {"$namespace": name.namespace, "$name": name.name, "$served": served, "$window": window}
+    filled["$cluster"] = cluster_pattern(cluster)
     parts = []
     for field, template in QUERIES.items():
         for variable, text in filled.items():

@@ -61,7 +61,7 @@ async def keeps_tolerance(client: Kube, *, namespace: str) -> bool:
     Raises:
         ApiError, Unreachable: the dry run failed, so the result is unknown.
     """
-    rules = {"tolerance": "0"}
+    rules, target = {"tolerance": "0"}, {"type": "AverageValue", "averageValue": "1"}
     probe = {
         "apiVersion": HPA.api_version,
         "kind": HPA.kind,
@@ -69,12 +69,7 @@ async def keeps_tolerance(client: Kube, *, namespace: str) -> bool:
         "spec": {
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "none"},
             "maxReplicas": 2,
-            "metrics": [
-                {
-                    "type": "External",
-                    "external": {"metric": {"name": "none"}, "target": {"type": "AverageValue", "averageValue": "1"}},
-                }
-            ],
+            "metrics": [{"type": "External", "external": {"metric": {"name": "none"}, "target": target}}],
             "behavior": {"scaleUp": rules, "scaleDown": rules},
         },
     }

@@ -15,6 +15,8 @@ GROUP = "external.metrics.k8s.io"
 VERSION = "v1beta1"
 GROUP_VERSION = f"{GROUP}/{VERSION}"
 ROOT = f"/apis/{GROUP_VERSION}"
+_VERSION = {"groupVersion": GROUP_VERSION, "version": VERSION}
+_GROUP = {"name": GROUP, "versions": [_VERSION], "preferredVersion": _VERSION}
 
 _REASONS = {
     400: "BadRequest",
@@ -30,36 +32,19 @@ _REASONS = {
 
 def groups() -> dict[str, Any]:
     """Return the discovery document at `/apis`."""
-    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group()]}
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_GROUP]}
 
 
 def group() -> dict[str, Any]:
     """Return the discovery document at `/apis/external.metrics.k8s.io`."""
-    return {"kind": "APIGroup", "apiVersion": "v1", **_group()}
-
-
-def _group() -> dict[str, Any]:
-    version = {"groupVersion": GROUP_VERSION, "version": VERSION}
-    return {"name": GROUP, "versions": [version], "preferredVersion": version}
+    return {"kind": "APIGroup", "apiVersion": "v1", **_GROUP}
 
 
 def resources(metrics: Iterable[str]) -> dict[str, Any]:
     """Return the discovery document at `/apis/external.metrics.k8s.io/v1beta1`, which the API server polls as a health check."""
-    return {
-        "kind": "APIResourceList",
-        "apiVersion": "v1",
-        "groupVersion": GROUP_VERSION,
-        "resources": [
-            {
-                "name": metric,
-                "singularName": "",
-                "namespaced": True,
-                "kind": "ExternalMetricValueList",
-                "verbs": ["get"],
-            }
-            for metric in metrics
-        ],
-    }
+    common = {"singularName": "", "namespaced": True, "kind": "ExternalMetricValueList", "verbs": ["get"]}
+    served = [{"name": metric, **common} for metric in metrics]
+    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": GROUP_VERSION, "resources": served}
 
 
 def values(*, metric: str, labels: dict[str, str], milli: int, at: datetime, window_s: int) -> dict[str, Any]:

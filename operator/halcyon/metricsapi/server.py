@@ -147,10 +147,9 @@ class MetricsApi:
             return _fail(404, f"{subject} is unknown: {error}")
         measured_at = self._utcnow() - timedelta(seconds=max(self._monotonic() - value.at, 0.0))
         window_s = 0 if metric == DESIRED_REPLICAS else int(WINDOW_S)
-        return _json(
-            200,
-            documents.values(metric=metric, labels={LABEL: name}, milli=thousandths, at=measured_at, window_s=window_s),
-        )
+        labels = {LABEL: name}
+        document = documents.values(metric=metric, labels=labels, milli=thousandths, at=measured_at, window_s=window_s)
+        return _json(200, document)
 
     async def _current_value(self, metric: str, namespace: str, name: str) -> Value | Missing | None:
         """Return the value of a metric, or the reason why the value is missing.

@@ -59,9 +59,8 @@ class ServingCertificate:
         """
         secret = await self._client.get(SECRET, self._namespace, self._secret)
         if secret is None:
-            raise errors.NotFound(
-                404, f"Secret {self._namespace}/{self._secret} doesn't exist; the Helm chart creates it"
-            )
+            text = f"Secret {self._namespace}/{self._secret} doesn't exist; the Helm chart creates it"
+            raise errors.NotFound(404, text)
         stored = self._parse(secret.get("data") or {})
         if leading:
             current = renewed(stored, self._names, datetime.fromtimestamp(self._clock.wall(), UTC))

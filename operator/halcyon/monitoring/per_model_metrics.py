@@ -45,7 +45,7 @@ SPEC_REPLICAS: Final = _metric(
 DESIRED: Final = _metric(
     "replicas_desired",
     "gauge",
-    "Desired replicas of the last decision. Present only if spec.scaling is set and a decision was made.",
+    "Desired replicas of the last decision, or of the HPA if it decides. Present only if spec.scaling is set and a decision was made.",
 )
 MIN: Final = _metric("replicas_min", "gauge", "Minimum: spec.scaling.minReplicas.")
 MAX: Final = _metric("replicas_max", "gauge", "Maximum: spec.scaling.maxReplicas.")

@@ -56,14 +56,9 @@ class Spent:
 
     @property
     def parts(self) -> tuple[float, ...]:
-        """Return the values of all fields, in order.
-
-        The function `dataclasses.astuple` would take thirty times as long.
-        """
-        return (
-            *(self.starting, self.busy, self.idle, self.unknown),
-            *(self.inferences, self.at_max_replicas, self.seconds, self.scaled),
-        )
+        """Return the values of all fields, in their order. `dataclasses.astuple` would take thirty times as long."""
+        times = self.starting, self.busy, self.idle, self.unknown
+        return *times, self.inferences, self.at_max_replicas, self.seconds, self.scaled
 
     @property
     def gpus(self) -> float:

@@ -258,14 +258,9 @@ class Collector:
 
     async def close(self) -> None:
         """Close all streams with code 1001. The agents then connect to another replica of the operator immediately."""
-        await asyncio.gather(
-            *(
-                stream.close(code=WSCloseCode.GOING_AWAY, message=b"the operator is shutting down")
-                for streams in self._streams.values()
-                for stream in streams
-            ),
-            return_exceptions=True,
-        )
+        code, message = WSCloseCode.GOING_AWAY, b"the operator is shutting down"
+        closing = [s.close(code=code, message=message) for streams in self._streams.values() for s in streams]
+        await asyncio.gather(*closing, return_exceptions=True)
 
     async def _read(self, stream: web.WebSocketResponse, request: web.Request, sender: Sender) -> None:
         model = (sender.namespace, sender.name)

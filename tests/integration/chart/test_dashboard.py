@@ -62,6 +62,12 @@ def test_links_of_the_site_are_passed_on() -> None:
     }
 
 
+def test_queries_of_prometheus_know_the_cluster_without_a_dashboard() -> None:
+    off = {"clusterName": "prod-eu-1", "dashboard": {"enabled": False}}
+    assert "--dashboard-cluster=prod-eu-1" not in options(off)
+    assert "--dashboard-cluster=prod-eu-1" in options(off | {"prometheus": {"url": "http://prometheus:9090"}})
+
+
 def test_the_clusters_name_is_a_label_of_series_and_alerts() -> None:
     assert options({"clusterName": "prod-eu-1"}) == {"--dashboard=localhost", "--dashboard-cluster=prod-eu-1"}
     created = {"create": True}

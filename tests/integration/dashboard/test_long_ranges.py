@@ -70,6 +70,13 @@ def series(end: int) -> str:
             for reason in reasons
             for at in times
         ]
+    # One model of this name in each of two clusters; another Prometheus adds the label to the series of this one.
+    for name, each in (("halcyon_agent_requests_total", 7.0), ("halcyon_agent_rejected_total", 0.7)):
+        lines += [
+            f'{name}{{{LABELS.replace("digits", "twin")},cluster="{cluster}"}} {each * factor * (at - times[0])} {at}'
+            for cluster, factor in (("eu", 1), ("us", 10))
+            for at in times
+        ]
     bucket = "halcyon_agent_request_duration_seconds_bucket"
     lines.append(f"# TYPE {bucket} gauge")
     for le, share in (("0.1", 0.5), ("0.2", 1.0), ("+Inf", 1.0)):
@@ -83,9 +90,9 @@ def stored() -> Iterator[Prometheus]:
         yield running
 
 
-def site(running: Prometheus) -> SiteMetrics:
+def site(running: Prometheus, cluster: str = "") -> SiteMetrics:
     source = PrometheusSource(PrometheusSite(f"http://{running.address}")).beside(15.0)
-    return SiteMetrics(source, monotonic=time.monotonic, wall=time.time)
+    return SiteMetrics(source, monotonic=time.monotonic, wall=time.time, cluster=cluster)
 
 
 async def test_one_query_has_a_day_of_all_fields(stored: Prometheus) -> None:
@@ -112,6 +119,12 @@ async def test_requests_of_a_model_without_balancers_are_those_in_triton(stored:
     history = await site(stored).history(Name("team-a", "bare"), "bare", 24)
     middle = {field: history[field][MAX_POINTS // 2] for field in ("rate", "rejected", "failed")}
     assert middle == {"rate": pytest.approx(20, rel=0.01), "rejected": None, "failed": pytest.approx(5, rel=0.01)}
+
+
+@pytest.mark.parametrize(("cluster", "rate"), [("eu", 7.0), ("us", 70.0), ("", 77.0), ("e.", None)])
+async def test_charts_show_the_model_of_their_own_cluster(cluster: str, rate: float | None, stored: Prometheus) -> None:
+    history = await site(stored, cluster).history(Name("team-a", "twin"), "scan", 24)
+    assert history["rate"][MAX_POINTS // 2] == (rate and pytest.approx(rate, rel=0.01))
 
 
 async def test_another_model_has_no_points(stored: Prometheus) -> None:

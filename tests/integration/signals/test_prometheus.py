@@ -74,6 +74,7 @@ def past() -> str:
         'namespace="ns",pod="m-balancer-7d9f4-fghij",proxy="metrics"': 9.0,
         'namespace="ns",pod="m-balancer-x-balancer-7d9f4-abcde",proxy="http"': 9.0,
         'namespace="other",pod="m-balancer-7d9f4-abcde",proxy="http"': 9.0,
+        'namespace="ns",pod="batches-balancer-7d9f4-abcde",proxy="http"': 9.0,
     }
     lines = [f"# TYPE {name} counter"]
     for labels, share in series.items():
@@ -82,7 +83,24 @@ def past() -> str:
             if minute // 5 not in HOLE:
                 lines.append(f"{name}_total{{{labels}}} {total:.1f} {first * BIN_S + 60 * minute:.0f}")
             total += 60 * share * wave(first + minute // 5)
-    return "\n".join([*lines, "# EOF", ""])
+    return "\n".join([*lines, *counted(), "# EOF", ""])
+
+
+def counted() -> list[str]:
+    """An hour of agents' counters that grow evenly."""
+    here, far = (f'namespace="ns",pod="far-balancer-7d9f4-abcde",cluster="{name}"' for name in ("a.b", "aXb"))
+    batches = 'namespace="ns",pod="batches-balancer-7d9f4-abcde"'
+    by_name = {
+        "halcyon_agent_requests": {batches: 10.0, here: 6.0, far: 30.0},
+        "halcyon_agent_client_retries": {batches: 2.0, here: 0.0, far: 5.0},
+    }
+    lines = []
+    for name, series in by_name.items():
+        lines.append(f"# TYPE {name} counter")
+        for labels, rate in series.items():
+            times = [PAST_END - 3600 + 60 * minute for minute in range(61)]
+            lines += [f"{name}_total{{{labels}}} {rate * (at - times[0]):.1f} {at:.0f}" for at in times]
+    return lines
 
 
 def job(address: str, name: str, *, honor_labels: bool = False) -> dict[str, object]:
@@ -259,6 +277,30 @@ async def test_the_arrivals_of_the_past_become_the_history_of_the_season(scene: 
     assert ahead is not None
     assert ahead.rate == pytest.approx(max(wave(history.open + lead) for lead in range(4)), rel=0.1)
     assert await source.history("ns", "nobody") is None
+
+
+async def test_arrivals_are_those_that_the_agents_count(scene: ScrapedPrometheus) -> None:
+    """HAProxy also counts batch inference, which is no demand, and a request that its client sends again counts twice."""
+    source = PrometheusSource(PrometheusSite(f"http://{scene.prometheus.address}"), wall=lambda: PAST_END)
+    history = await source.history("ns", "batches")
+    assert history is not None
+    assert history.bins[-1] == pytest.approx(8.0, rel=0.01)
+
+
+@pytest.mark.parametrize(("cluster", "rate"), [("", 31.0), ("a.b", 6.0), ("elsewhere", None)])
+async def test_arrivals_of_other_clusters_are_left_out(
+    cluster: str, rate: float | None, scene: ScrapedPrometheus
+) -> None:
+    site = PrometheusSite(f"http://{scene.prometheus.address}", cluster=cluster)
+    history = await PrometheusSource(site, wall=lambda: PAST_END).history("ns", "far")
+    assert (history and history.bins[-1]) == (rate and pytest.approx(rate, rel=0.01))
+
+
+async def test_series_without_a_cluster_are_those_of_the_only_one(scene: ScrapedPrometheus) -> None:
+    site = PrometheusSite(f"http://{scene.prometheus.address}", cluster="a.b")
+    history = await PrometheusSource(site, wall=lambda: PAST_END).history("ns", "batches")
+    assert history is not None
+    assert history.bins[-1] == pytest.approx(8.0, rel=0.01)
 
 
 async def test_a_sites_own_query_for_arrivals_has_namespace_and_name(scene: ScrapedPrometheus) -> None:

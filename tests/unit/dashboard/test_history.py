@@ -74,6 +74,14 @@ def test_a_clock_step_leaves_the_history_in_order(at: float, kept: list[int]) ->
     assert [row[0] for row in history.series(MODEL).rows] == kept
 
 
+def test_current_numbers_follow_a_clock_that_was_set_back_by_minutes() -> None:
+    """Otherwise the table would show the numbers of the moment before for as many minutes."""
+    history = ChartHistory()
+    history.add(MODEL, 1e4, COUNTS, ModelNumbers(rate=9.0, rejected=9.0))
+    history.add(MODEL, 1e4 - 1200, COUNTS, ModelNumbers(rate=9.0, rejected=0.0))
+    assert history.load(MODEL).errors == 0.0
+
+
 @given(st.lists(st.integers(0, 2 * MAX_POINTS), min_size=1, max_size=40, unique=True).map(sorted))
 def test_the_history_keeps_the_newest_hour_in_order(steps: list[int]) -> None:
     history = ChartHistory()

@@ -203,6 +203,8 @@ TARGET = {"scaling": {"maxReplicas": 4, "targets": {"latency": "200ms"}}}
         (model(conditions=(condition("Ready", "False"),)), CurrentLoad(rate=5.0, errors=100.0), ["unready", "errors"]),
         (model(conditions=(READY, condition("Stalled", "True")), spec=TARGET), SLOW, ["slow", "stalled"]),
         (model(status={"scaling": {"signals": [{"name": "a", "missing": "why"}]}}), NO_LOAD, ["blind"]),
+        (model(conditions=(READY, condition("ScalingActive", "Unknown"))), NO_LOAD, ["blind"]),
+        (model(conditions=(READY, condition("ScalingActive", "False"))), NO_LOAD, []),
         (model(status={"scaling": {"limitedBy": ["max"]}}), NO_LOAD, ["limited"]),
     ],
 )

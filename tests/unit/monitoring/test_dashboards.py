@@ -107,6 +107,31 @@ def test_every_query_selects_clusters_and_keeps_those_of_a_model_apart(name: str
 
 
 @pytest.mark.parametrize("name", BOARDS)
+def test_replicas_of_the_operator_in_several_clusters_are_kept_apart(name: str) -> None:
+    """Each replica has all models in its cache, so one counts for a cluster; addresses of pods repeat between clusters."""
+    for panel in of(BOARDS[name]):
+        for target in panel["targets"]:
+            groups = re.findall(r"by \(([^)]*)\)", target["expr"])
+            assert all("cluster" in group for group in groups if "instance" in group), target["expr"]
+            assert not re.search(r"\b(max|min|avg)\(", target["expr"]), target["expr"]
+            assert ("{{instance}}" in target["legendFormat"]) <= ("{{cluster}}" in target["legendFormat"]), panel[
+                "title"
+            ]
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_targets_of_the_queue_count_one_replica_at_least(name: str) -> None:
+    """Without a ready replica, requests wait for the first one; see the number `queue target`."""
+    for panel in of(BOARDS[name]):
+        for target in panel["targets"]:
+            if "halcyon_model_queue_target_requests" in target["expr"]:
+                assert (
+                    "clamp_min(max by (cluster, namespace, model_deployment) (halcyon_model_replicas_ready"
+                    in target["expr"]
+                )
+
+
+@pytest.mark.parametrize("name", BOARDS)
 def test_all_selects_no_program_but_halcyon(name: str) -> None:
     variables = {variable["name"]: variable for variable in BOARDS[name]["templating"]["list"]}
     anything = {f'{label}=~"${label}"' for label, variable in variables.items() if variable.get("allValue")}

@@ -40,9 +40,10 @@ from halcyon.scaling.planner.reading import Objectives
 from halcyon.scaling.planner.whatif import Known
 from halcyon.scaling.policy import decision as decisions
 from halcyon.scaling.policy.decision import Decision, Signal
-from halcyon.scaling.policy.limits import bounded, with_bound_reasons
+from halcyon.scaling.policy.limits import bounded, kept, with_bound_reasons
 from halcyon.scaling.schedules import InForce, in_force
 from halcyon.signals.clock import WallClock
+from halcyon.signals.observation_store import EXPIRE_TIMEOUT_S
 
 PARTIAL_AFTER_S = 30.0
 """Seconds for which a ready balancer that doesn't report prevents scaling up. After that, the load that the other
@@ -224,9 +225,7 @@ class Decider:
         at = self._epoch.at(now)
         planner_input = self.signals.for_planner(key, spec)
         if planner_input is None:
-            current, why = self.signals.caches.replicas(key), "no balancer agent has reported yet"
-            text = _unchanged_text(current, why)
-            return Decision(at, "Planner", current, current, text, ("unknown",), unknown=why, has_reports=False)
+            return self._without_reports(key, model, spec, at)
         result, reading = planner_input.result, planner_input.result.reading
         before = self._restored(key, at) if model.memory is None else model.memory
         active = _active_schedules(model, spec, at)
@@ -258,6 +257,13 @@ class Decider:
         # The limits of the spec and of schedules apply without signals too, so replicas outside them are changed.
         is_outside = decision.unknown and planned.count != planned.current
         return replace(decision, unknown="") if is_outside else decision
+
+    def _without_reports(self, key: Key, model: _Model, spec: Spec, at: float) -> Decision:
+        """Return the present replicas within the limits of the spec and of open schedules, because no agent reports."""
+        active = _active_schedules(model, spec, at)
+        aims = objectives(spec, windows=windows(active) if active else ())
+        since = "yet" if model.memory is None else f"for at least {EXPIRE_TIMEOUT_S / 60:.0f} minutes"
+        return kept(self.signals.caches.replicas(key), aims, f"no balancer agent has reported {since}", at=at)
 
     def _by_known_load(self, key: Key, model: _Model, spec: Spec, now: float, values: PlannerInput) -> Decision | None:
         """Return a decision that adds replicas for the load of the balancers that report, while another is silent.

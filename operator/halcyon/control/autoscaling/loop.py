@@ -23,7 +23,6 @@ import logging
 import math
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from halcyon.api.spec import Spec
 from halcyon.api.timestamps import epoch_seconds
@@ -36,6 +35,7 @@ from halcyon.control.autoscaling.external_writers import LATELY_S, ExternalWrite
 from halcyon.control.autoscaling.limits.replica_limits import ReplicaLimits
 from halcyon.control.autoscaling.model_signals import ModelSignals
 from halcyon.control.autoscaling.model_state import ModelState
+from halcyon.control.autoscaling.planner_memory_store import PlannerMemoryStore
 from halcyon.control.autoscaling.scale_writer import ScaleWriter, WriteOutcome
 from halcyon.control.autoscaling.status_updates import StatusUpdates
 from halcyon.control.desired.plan import ReconcilePlan
@@ -47,7 +47,6 @@ from halcyon.kube.clock import Clock
 from halcyon.kube.event_recorder import NewEvent
 from halcyon.kube.kinds import Key
 from halcyon.kube.leader_election import Leadership
-from halcyon.scaling.planner.outputs import PlannerMemory
 from halcyon.scaling.policy.decision import MAX_DECISION_INTERVAL_S, MIN_DECISION_INTERVAL_S, Decision
 
 log = logging.getLogger(__name__)
@@ -58,13 +57,6 @@ CHECK_INTERVAL_S = 1.0
 models."""
 SLICE_S = 0.02
 """Seconds after which a round of decisions pauses so that other asyncio tasks can run."""
-
-
-class PlannerMemories(Protocol):
-    """Store that keeps the memories of planners beyond the end of the process."""
-
-    def offer(self, key: Key, uid: str, memory: PlannerMemory, /) -> None:
-        """Keep the newest memory of a model for the next save. This takes almost no time."""
 
 
 @dataclass
@@ -87,7 +79,7 @@ class Autoscaler:
     """State of the autoscaled models. `decision_metrics` reads the ages of their decisions from it."""
     leadership: Leadership
     clock: Clock
-    memories: PlannerMemories | None = None
+    memories: PlannerMemoryStore | None = None
     """Store that receives the planner's memory after each decision; None if memories aren't stored."""
     events: Callable[[Object, NewEvent], object] | None = None
     """Recorder of events; None if events aren't recorded."""

@@ -15,7 +15,7 @@ from halcyon.api.documents.observation_report import PodState
 from halcyon.api.spec import Spec, defaults
 from halcyon.api.spec.defaults import ResolvedTargets
 from halcyon.api.spec.scaling import Targets
-from halcyon.control.autoscaling.sources.gpu_utilization import AGENTS, GpuUtilizationSources
+from halcyon.control.autoscaling.sources.gpu_utilization import AGENTS, GpuUtilization, GpuUtilizationSources
 from halcyon.control.autoscaling.sources.model_pods import ModelPods
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.control.state.scope import Signals
@@ -24,7 +24,7 @@ from halcyon.kube.kinds import Key
 from halcyon.scaling.frozen import immutable
 from halcyon.scaling.gpu_cost import ReportedWork
 from halcyon.scaling.hpa import metrics
-from halcyon.scaling.observations import Missing, Observation, Value, mean_batch
+from halcyon.scaling.observations import Missing, Observation, Value
 from halcyon.scaling.planner.objectives import Serving
 from halcyon.scaling.policy.decision import Signal
 from halcyon.signals import gpu_work
@@ -174,7 +174,7 @@ class ModelSignals:
         if reading_result.reading.gpu is None and spec.runtime.gpus:
             ready = [str(pod.name) for pod in reading_result.reading.pods if pod.phase == "ready"]
             observation = self.hub.observe(key.namespace, key.name, snapshot.at, window_s=OBSERVATION_WINDOW_S)
-            substitute = self._utilization.substitute(key, spec, observation, ready, self.sampled)
+            substitute = self._substitute(key, spec, observation, ready)
             if substitute is not None:
                 total = sum(substitute.values) * len(ready) / len(substitute.values)
                 reading_result = replace(reading_result, reading=replace(reading_result.reading, gpu=total))
@@ -189,14 +189,17 @@ class ModelSignals:
         model.means = model.means.with_values(snapshot.at, current.waiting, gpu, source)
         shown = _shown(model.means, spec, reading_result, source, seen_at, ready=count)
         if metric is not None:
-            target = (
-                None
-                if spec.scaling is None or spec.scaling.targets.metric is None
-                else spec.scaling.targets.metric.value
-            )
-            signal = replace(self._signal("metric", target, metric), source=PROMETHEUS)
+            signal = replace(self._signal("metric", defaults.targets(spec).metric, metric), source=PROMETHEUS)
             shown = (*shown, replace(signal, shown=signal.value))
         return PlannerInput(reading_result, shown, facts.serving)
+
+    def _substitute(
+        self, key: Key, spec: Spec, observation: Observation | None, ready: Sequence[str]
+    ) -> GpuUtilization | None:
+        def instances() -> int:
+            return (self._models[key].pods.facts(self.caches, key, spec).serving or Serving.of(spec)).instances
+
+        return self._utilization.substitute(key, spec, observation, ready, self.sampled, instances=instances)
 
     def _metric(self, key: Key, spec: Spec) -> Value | Missing | None:
         """Return the result of the site's query that the spec names; None if the spec names no query."""
@@ -206,7 +209,7 @@ class ModelSignals:
         return Missing("this site has no Prometheus") if self.queried is None else self.queried(key, metric.query)
 
     def reported(self, key: Key) -> Signals | None:
-        """Return the agents' data for the status: load errors, versions, dead backends, and the mean batch size."""
+        """Return the agents' data for the status: load errors, versions and dead backends."""
         observation = self.hub.observe(key.namespace, key.name, self.clock.monotonic(), window_s=_RULES_WINDOW_S)
         if observation is None:
             return None
@@ -216,7 +219,6 @@ class ModelSignals:
             dead=_failures(observation, "maintenance"),
             restarting=_failures(observation, "starting"),
             failing=_failures(observation, "ready"),
-            mean_batch=mean_batch(observation, BATCH_WINDOW_S),
         )
 
     def reported_work(self, key: Key, spec: Spec) -> ReportedWork | None:
@@ -228,7 +230,7 @@ class ModelSignals:
         values: Sequence[float] = work.gpus
         if not values or 2 * len(values) < len(work.ready):
             observation = self.hub.observe(key.namespace, key.name, snapshot.at, window_s=OBSERVATION_WINDOW_S)
-            substitute = self._utilization.substitute(key, spec, observation, work.ready, self.sampled)
+            substitute = self._substitute(key, spec, observation, work.ready)
             values = () if substitute is None else substitute.values
         return ReportedWork(min(sum(values) / len(values) / 100, 1.0) if values else None, work.rows)
 
@@ -273,7 +275,7 @@ class ModelSignals:
         targets = defaults.targets(spec)
         reading = replace(metrics.read(observation, targets=targets, replicas=total), metric=self._metric(key, spec))
         ready = [pod.name for pod in observation.pods if pod.ready]
-        substitute = self._utilization.substitute(key, spec, observation, ready, self.sampled)
+        substitute = self._substitute(key, spec, observation, ready)
         if substitute is None or targets.gpu_utilization is None:
             return reading, observation, AGENTS
         utilization = metrics.filled(

@@ -102,9 +102,8 @@ class Shards:
         for name in config_maps:
             match = _NUMBERED.fullmatch(name)
             if match is None:
-                log.warning(
-                    "a ConfigMap has the label of planner memories but not a shard's name", extra={"config_map": name}
-                )
+                text = "a ConfigMap has the label of planner memories but not a shard's name"
+                log.warning(text, extra={"config_map": name})
             else:
                 sources.append((name, int(match[2]) if match[1] == self._name else None))
         return [(name, index) for name, index in sources if index is not None] or sources
@@ -176,9 +175,8 @@ class PlannerMemoryStore:
             except (errors.ApiError, errors.Unreachable) as error:
                 if self._clock.monotonic() + READ_RETRY_INTERVAL_S > end:
                     raise
-                log.warning(
-                    "cannot read planner memories", extra={"error": str(error), "retry_s": READ_RETRY_INTERVAL_S}
-                )
+                context = {"error": str(error), "retry_s": READ_RETRY_INTERVAL_S}
+                log.warning("cannot read planner memories", extra=context)
                 await asyncio.sleep(READ_RETRY_INTERVAL_S)
         return dict(self._entries)
 

@@ -21,6 +21,7 @@ from halcyon.render import hpa
 from halcyon.scaling.hpa import metrics
 from halcyon.scaling.observations import MAX_AGE_S, Missing, Value
 
+_RULES_VALUES = ("queue_depth", "gpu_utilization", "concurrency", "metric")
 _STOPPING = "scaling is not active, and the HPA has not been stopped yet"
 
 
@@ -98,11 +99,8 @@ class ServedMetrics:
                 model = self.models.get(key)
                 if model is None or model.decision is None or model.decision.unknown:
                     keys.append(key)
-            elif isinstance(reading := self.signals.by_rules(key, spec).reading, Missing) or Missing in {
-                type(reading.queue_depth),
-                type(reading.gpu_utilization),
-                type(reading.concurrency),
-                type(reading.metric),
-            }:
+            elif isinstance(reading := self.signals.by_rules(key, spec).reading, Missing) or any(
+                isinstance(getattr(reading, name), Missing) for name in _RULES_VALUES
+            ):
                 keys.append(key)
         return keys

@@ -35,7 +35,7 @@ from halcyon.dashboard.ports import (
     StoredRevision,
 )
 from halcyon.dashboard.server import NO_PAGES, Dashboard
-from halcyon.dashboard.site import NO_LINKS, Links, Prometheus, SiteMetrics
+from halcyon.dashboard.site import NO_LINKS, Links, SiteMetrics
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.kube.clock import Clock, in_slices
@@ -47,6 +47,7 @@ from halcyon.scaling.observations import MAX_AGE_S, BalancerPoint, PodPoint
 from halcyon.scaling.planner.forecast.seasonality import BIN_S
 from halcyon.scaling.planner.whatif import Known
 from halcyon.signals.observation_store import ObservationStore
+from halcyon.signals.prometheus.source import PrometheusSource
 from halcyon.signals.store_state import POD_COUNTERS, ModelSnapshot
 from halcyon.signals.time_series import Ring
 
@@ -275,7 +276,7 @@ class DashboardService:
         reviews: ModelReviews,
         ports: ListeningPorts,
         *,
-        prometheus: Prometheus | None = None,
+        prometheus: PrometheusSource | None = None,
         logs: LogReader | None = None,
         measured_results: ResultReader | None = None,
         batches: BatchReader | None = None,
@@ -296,7 +297,8 @@ class DashboardService:
             proxy=settings.proxy,
         )
         steps = lambda: int(self._clock.wall() // STEP_S)  # noqa: E731  # as short as a name for it
-        site = SiteMetrics(prometheus, monotonic=source.clock.monotonic, wall=source.clock.wall)
+        clock = source.clock
+        site = SiteMetrics(prometheus, monotonic=clock.monotonic, wall=clock.wall, cluster=settings.cluster)
         self._site = Dashboard(
             source,
             access,

@@ -192,10 +192,8 @@ class GpuCosts:
         try:
             return Ledger.from_json(saved.cost())
         except BROKEN as error:
-            log.warning(
-                "cannot read a model's stored GPU time; counting starts from zero",
-                extra={"key": str(key), "error": str(error)},
-            )
+            context = {"key": str(key), "error": str(error)}
+            log.warning("cannot read a model's stored GPU time; counting starts from zero", extra=context)
             return Ledger()
 
     def _usage(self, key: Key, spec: Spec) -> GpuUsage:

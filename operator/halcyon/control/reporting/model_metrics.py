@@ -7,7 +7,7 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,7 @@ from halcyon.scaling.policy.decision import Signal
 GPU_STATES = ("starting", "busy", "idle", "unknown")
 ExtraLabels = tuple[tuple[str, str], ...]
 """Additional labels of a sample as pairs of name and value. The labels that identify the model are not among them."""
+Samples = Iterator[tuple[Metric, ExtraLabels, float]]
 
 
 @dataclass(frozen=True)
@@ -83,22 +84,15 @@ class ModelMetrics:
         They are collected before any of them is used, so that an error leaves out the whole model.
         """
         model_labels = label_pairs(zip(per_model_metrics.OF, key, strict=True))
-        facts = ModelFacts(
-            resource,
-            self.specs.get(key),
-            self.autoscaler.state(key),
-            self.starts.last(key),
-            self.costs.spent(key),
-            self.costs.per_hour(key),
-            self.costs.held(key),
-        )
+        costs = self.costs.spent(key), self.costs.per_hour(key), self.costs.held(key)
+        facts = ModelFacts(resource, self.specs.get(key), self.autoscaler.state(key), self.starts.last(key), *costs)
         return [
             (metric, line(metric.name, f"{model_labels},{label_pairs(extra)}" if extra else model_labels, value))
             for metric, extra, value in samples(facts)
         ]
 
 
-def samples(facts: ModelFacts) -> Iterator[tuple[Metric, ExtraLabels, float]]:
+def samples(facts: ModelFacts) -> Samples:
     """Yield the metric, the additional labels and the value of each sample of a model.
 
     Samples with an unknown value are left out.
@@ -122,13 +116,13 @@ def samples(facts: ModelFacts) -> Iterator[tuple[Metric, ExtraLabels, float]]:
         yield from _spec_samples(facts.spec, facts.resource)
     yield from _gpu_samples(facts)
     if facts.scaled is not None:
-        yield from _scaling_samples(facts.scaled)
+        yield from _scaling_samples(facts.scaled, status.get("scaling") or {})
     if facts.start is not None:
         yield per_model_metrics.START, (), facts.start.seconds
         yield per_model_metrics.START_TIME, (), facts.start.ready_at
 
 
-def _gpu_samples(facts: ModelFacts) -> Iterator[tuple[Metric, ExtraLabels, float]]:
+def _gpu_samples(facts: ModelFacts) -> Samples:
     if facts.held is not None:
         yield per_model_metrics.GPUS, (), facts.held
     if facts.spent is not None:
@@ -139,7 +133,7 @@ def _gpu_samples(facts: ModelFacts) -> Iterator[tuple[Metric, ExtraLabels, float
         yield per_model_metrics.COST, (), facts.per_hour
 
 
-def _spec_samples(spec: Spec, resource: Object) -> Iterator[tuple[Metric, ExtraLabels, float]]:
+def _spec_samples(spec: Spec, resource: Object) -> Samples:
     # The spec in force doesn't keep spec.replicas.
     count = int((resource.get("spec") or {}).get("replicas", 1))
     yield per_model_metrics.SPEC_REPLICAS, (), defaults.bounded_replicas(spec.model_copy(update={"replicas": count}))
@@ -155,17 +149,19 @@ def _spec_samples(spec: Spec, resource: Object) -> Iterator[tuple[Metric, ExtraL
         yield per_model_metrics.GPU_TARGET, (), targets.gpu_utilization / 100
 
 
-def _scaling_samples(scaled: ModelState) -> Iterator[tuple[Metric, ExtraLabels, float]]:
+def _scaling_samples(scaled: ModelState, published: Mapping[str, Any]) -> Samples:
     for direction, count in (("up", scaled.raised), ("down", scaled.lowered)):
         yield per_model_metrics.CHANGES, (("direction", direction),), count
     decision = scaled.decision
     if decision is None:
         return
-    if decision.desired is not None:
-        yield per_model_metrics.DESIRED, (), decision.desired
+    # If an HPA decides, only the status has its replicas and limits.
+    is_by_hpa = decision.desired is None
+    if (desired := published.get("desired") if is_by_hpa else decision.desired) is not None:
+        yield per_model_metrics.DESIRED, (), desired
     for part in {part.name: part for part in decision.parts}.values():
         yield per_model_metrics.PART, (("part", part.name),), part.replicas
-    for limit in dict.fromkeys(decision.limited_by):
+    for limit in dict.fromkeys(published.get("limitedBy") or () if is_by_hpa else decision.limited_by):
         yield per_model_metrics.LIMITED, (("limit", limit),), 1
     if decision.capacity is not None and decision.capacity.rps is not None:
         yield per_model_metrics.CAPACITY, (("source", decision.capacity.name),), decision.capacity.rps
@@ -178,7 +174,7 @@ def _scaling_samples(scaled: ModelState) -> Iterator[tuple[Metric, ExtraLabels, 
         yield from _signal_samples(signal)
 
 
-def _signal_samples(signal: Signal) -> Iterator[tuple[Metric, ExtraLabels, float]]:
+def _signal_samples(signal: Signal) -> Samples:
     name = ("signal", signal.name)
     yield per_model_metrics.SIGNAL_MISSING, (name,), float(bool(signal.missing))
     if signal.value is None:

@@ -89,6 +89,7 @@ def prometheus(arguments: argparse.Namespace) -> PrometheusSite | None:
             gpu_matchers=arguments.prometheus_gpu_matchers,
             arrivals=arguments.prometheus_arrivals or arrival_history.ARRIVALS,
             queries=by_name("--prometheus-query", arguments.prometheus_query),
+            cluster=arguments.dashboard_cluster or "",
         )
     except ValueError as error:
         raise SettingsError(f"--prometheus-url and the options that belong to it: {error}") from error

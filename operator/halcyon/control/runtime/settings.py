@@ -166,8 +166,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="",
         metavar="PROMQL",
         help=(
-            "query for a model's requests per second over five minutes, with $namespace and $name "
-            "(default: HAProxy's counters)"
+            "query for a model's requests per second over five minutes, with $namespace, $name and $cluster "
+            "(default: the agents' counters)"
         ),
     )
     add(
@@ -176,7 +176,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME=PROMQL",
         type=option_values.parse_query,
-        help="query that models may use as a target by its name, with $namespace and $name; repeatable",
+        help="query that models may use as a target by its name, with $namespace, $name and $cluster; repeatable",
     )
     add(
         "--gpu-budget",
@@ -255,7 +255,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dashboard-cluster",
         type=option_values.parse_cluster,
         metavar="NAME",
-        help="name of the cluster, shown in the dashboard (default: none)",
+        help="name of the cluster, shown in the dashboard, and the label of its series in Prometheus (default: none)",
     )
     for tool in LINKED:
         add(

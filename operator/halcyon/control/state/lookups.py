@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from halcyon.api.documents.model_overlay import Overlay
 from halcyon.api.spec import Spec
 from halcyon.control.objects import pods
 from halcyon.control.state.cluster_state import ClusterState
@@ -11,6 +12,8 @@ from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.kube.kinds import Key
 from halcyon.render import gpu, names, revision
+from halcyon.render.revision import Revision
+from halcyon.scaling.planner.objectives import Serving
 
 
 def balancers(caches: ClusterState, key: Key) -> list[Object]:
@@ -49,6 +52,15 @@ def server_versions(caches: ClusterState, key: Key) -> tuple[Any, ...]:
     """
     deployments = caches.children[kinds.DEPLOYMENT]
     return tuple(deployments.version(Key(key.namespace, names.server(key.name, slot))) for slot in names.SLOTS)
+
+
+def serving(stored: Revision) -> Serving | None:
+    """Return the batch size and the instances of a revision's pods; None if a later version of the operator stored it."""
+    try:
+        overlay = Overlay.from_json(stored.overlay)
+        return Serving(overlay.max_batch_size, (overlay.instances or 1) * max(gpu.count(stored.template), 1))
+    except ValueError:
+        return None
 
 
 def held_gpus(caches: ClusterState, key: Key) -> int:

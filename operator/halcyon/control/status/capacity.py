@@ -18,7 +18,7 @@ from halcyon.scaling.lazy_text import rounded
 from halcyon.scaling.planner import capacity_source
 from halcyon.scaling.planner.answer_evidence import MEASURED
 from halcyon.scaling.planner.capacity_source import CapacitySource
-from halcyon.scaling.planner.objectives import objectives
+from halcyon.scaling.planner.objectives import Serving, objectives
 
 _TEXT = 512
 """Maximum length of a string in `status.capacity`, in characters. The whole field then takes less than 2 KiB."""
@@ -75,7 +75,11 @@ def _measured_alone(spec: Spec, measured: Measured) -> CapacitySource | None:
     if line is None or spec.scaling is None:
         return None
     aims = objectives(
-        spec, largest_seen=line.max_batch_size, measured_batches=line.batch_times(), measured_answers=line.answers()
+        spec,
+        serving=Serving(Serving.of(spec).max_batch, measured.served.instances),
+        largest_seen=line.max_batch_size,
+        measured_batches=line.batch_times(),
+        measured_answers=line.answers(),
     )
     return capacity_source.measured(aims)
 

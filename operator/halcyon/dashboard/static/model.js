@@ -348,7 +348,7 @@ function problemList(page, runbooks) {
     errors: `${percent(now.errors === null ? null : now.errors * 100)} of the requests fail: ${failures(page) || "see the chart of errors"}.`,
     slow: `The p99 of the client latency is ${quantile(p99)}; the objective is ${millis(page.latency_target_ms)}.`,
     stalled: `A change of the spec is needed. ${messageOf("Stalled")}`,
-    blind: `A signal is missing, so the replicas can't follow it. ${missed.join("; ")}`,
+    blind: `A signal is missing, so the replicas can't follow it. ${missed.join("; ") || messageOf("ScalingActive")}`,
     limited: `A limit prevents more replicas: ${(page.scaling.limitedBy || []).join(", ")}.`,
   };
   const items = page.problems.map((problem) => {

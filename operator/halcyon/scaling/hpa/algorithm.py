@@ -88,17 +88,14 @@ def desired(
 
 def signal_proposals(reading: RulesReading, targets: ResolvedTargets) -> tuple[SignalProposal, ...]:
     """Return the replicas that each signal proposes, as the HPA computes them before it applies any limit."""
-    terms = [_term(QUEUE_DEPTH, reading.queue_depth, targets.queue_depth, reading.replicas)]
-    if targets.gpu_utilization is not None:
-        value = reading.gpu_utilization or Missing("it was not sampled")
-        terms.append(_term(GPU_UTILIZATION, value, targets.gpu_utilization, reading.replicas))
-    if targets.concurrency is not None:
-        value = reading.concurrency or Missing("it was not sampled")
-        terms.append(_term(CONCURRENCY, value, targets.concurrency, reading.replicas))
-    if targets.metric is not None:
-        value = reading.metric or Missing("it was not queried")
-        terms.append(_term(METRIC, value, targets.metric, reading.replicas))
-    return tuple(terms)
+    unsampled, unqueried = Missing("it was not sampled"), Missing("it was not queried")
+    values: tuple[tuple[SignalName, Value | Missing, int | None], ...] = (
+        (QUEUE_DEPTH, reading.queue_depth, targets.queue_depth),
+        (GPU_UTILIZATION, reading.gpu_utilization or unsampled, targets.gpu_utilization),
+        (CONCURRENCY, reading.concurrency or unsampled, targets.concurrency),
+        (METRIC, reading.metric or unqueried, targets.metric),
+    )
+    return tuple(_term(name, value, target, reading.replicas) for name, value, target in values if target is not None)
 
 
 def _term(name: SignalName, value: Value | Missing, target: int, replicas: int) -> SignalProposal:

@@ -13,13 +13,15 @@ plan's number of replicas doesn't change.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from halcyon.scaling.hpa.recommendation import RecommendationLimit
-from halcyon.scaling.planner.outputs import LimitName, Plan, PlanLimit
+from halcyon.scaling.planner.outputs import LimitName, Plan, PlanLimit, PlannerMemory
 from halcyon.scaling.planner.plan import bounds
 from halcyon.scaling.planner.reading import Objectives
+from halcyon.scaling.policy.decision import Decision, Signal, of_plan
 
 _MAX_REPLICAS = 1000
 """Largest maxReplicas that a ModelDeployment may have."""
@@ -56,6 +58,21 @@ def bounded(plan: Plan, objectives: Objectives, planned: Callable[[Objectives], 
     else:
         return plan
     return replace(plan, limits=tuple(limits))
+
+
+def kept(current: int, objectives: Objectives, why: str, *, at: float) -> Decision:
+    """Return the decision for a model on which no agent reports: `current` replicas, within the limits.
+
+    `why` is the reason why no signal is known. If the limits change the replicas, the change must be written and
+    published, so the decision then has no reason in `unknown`.
+    """
+    low, high = bounds(objectives)
+    count = min(max(current, low), high)
+    limit = PlanLimit("unknown", count, f"{why}; the replicas stay as they are" if count == current else why)
+    plan = Plan(count, current, (), None, (limit,), math.inf, PlannerMemory())
+    signals = tuple(Signal(name, missing=why) for name in ("requestRate", "queueDepth"))
+    decision = of_plan(bounded(plan, objectives, lambda _: plan), at=at, signals=signals)
+    return replace(decision, unknown=why if count == current else "", has_reports=count != current)
 
 
 def with_bound_reasons(text: str, limits: Iterable[RecommendationLimit], objectives: Objectives) -> str:

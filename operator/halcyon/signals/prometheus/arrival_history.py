@@ -14,14 +14,21 @@ from typing import Any
 
 from halcyon.scaling.planner.forecast.seasonality import BIN_S, MAX_BINS, History
 
-ARRIVALS = (
-    'sum(rate(haproxy_frontend_http_requests_total{namespace="$namespace",'
-    'pod=~"$name-balan(cer-([a-z0-9]+-)?)?[a-z0-9]+",proxy=~"http|grpc"}[5m]))'
-)
-"""Default PromQL query for the requests per second to a model's balancers: HAProxy's counters with labels of a PodMonitor.
+_BALANCERS = 'namespace="$namespace",pod=~"$name-balan(cer-([a-z0-9]+-)?)?[a-z0-9]+",cluster=~"$cluster"'
+"""Matchers of a model's balancers, with labels of a PodMonitor.
 
 The pattern allows for truncated pod names: if the name of a Deployment is long, Kubernetes cuts off its end and the
 hash.
+"""
+ARRIVALS = (
+    f"sum(rate(halcyon_agent_requests_total{{{_BALANCERS}}}[5m]))"
+    f" - (sum(rate(halcyon_agent_client_retries_total{{{_BALANCERS}}}[5m])) or vector(0))"
+    f' or sum(rate(haproxy_frontend_http_requests_total{{{_BALANCERS},proxy=~"http|grpc"}}[5m]))'
+)
+"""Default PromQL query for the requests per second to a model's balancers.
+
+The agents count inference requests of users. HAProxy's counters also include batch inference, and requests for
+readiness and metadata. They are used for times without series of the agents.
 """
 
 Sample = tuple[float, float]
@@ -30,10 +37,19 @@ Sample = tuple[float, float]
 _MAX_OFF_GRID_S = 1.0
 
 
-def query(template: str, *, namespace: str, name: str) -> str:
-    """Return the PromQL query for one model: `template` with `$namespace` and `$name` replaced."""
-    filled = {"namespace": namespace, "name": name}
-    return re.sub(r"\$(namespace|name)\b", lambda match: filled[match[1]], template)
+def query(template: str, *, namespace: str, name: str, cluster: str = "") -> str:
+    """Return the PromQL query for one model: `template` with `$namespace`, `$name` and `$cluster` replaced."""
+    filled = {"namespace": namespace, "name": name, "cluster": cluster_pattern(cluster)}
+    return re.sub(r"\$(namespace|name|cluster)\b", lambda match: filled[match[1]], template)
+
+
+def cluster_pattern(cluster: str) -> str:
+    """Return a regular expression for the label `cluster` in the series of this cluster; it matches all without a name.
+
+    It also matches series without the label. A cluster's own Prometheus may add the label only to the series that it
+    sends elsewhere.
+    """
+    return "|" + cluster.replace(".", "[.]") if cluster else ".*"
 
 
 def query_span(now: float) -> tuple[float, float]:

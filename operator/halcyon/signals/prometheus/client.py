@@ -57,10 +57,12 @@ class PrometheusSite:
     """Label matchers for the series of NVIDIA's DCGM exporter, for example `namespace="gpu-operator"`. They can exclude
     other clusters, and series that tenants' pods expose under the same names."""
     arrivals: str = arrival_history.ARRIVALS
-    """PromQL query for a model's requests per second over the last five minutes, with the variables `$namespace` and `$name`.
-    Its result must be one series."""
+    """PromQL query for a model's requests per second over the last five minutes, with the variables `$namespace`, `$name` and
+    `$cluster`. Its result must be one series."""
     queries: Mapping[str, str] = field(default_factory=dict)
-    """PromQL queries that specs may use as targets, by name, with the variables `$namespace` and `$name`."""
+    """PromQL queries that specs may use as targets, by name, with the same variables."""
+    cluster: str = ""
+    """Value of the label `cluster` in this cluster's series; empty if Prometheus has only the series of one cluster."""
 
     def __post_init__(self) -> None:
         """Check the fields.

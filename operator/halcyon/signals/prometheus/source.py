@@ -108,7 +108,7 @@ class PrometheusSource:
             kind: label `kind` in these metrics for the queries of `value`.
         """
         self._site, self._monotonic, self._wall, self._intervals, self._query = site, monotonic, wall, intervals, query
-        self._kind = kind
+        self.site, self._kind = site, kind
         self._pods: Mapping[PodKey, Sampled] = {}
         self._left_out = 0
         self._answered_at: float | None = None
@@ -121,11 +121,6 @@ class PrometheusSource:
         registry = registry or CollectorRegistry()
         self.requests = instruments.counter(operator_metrics.PROMETHEUS_REQUESTS, registry)
         self.known = instruments.gauge(operator_metrics.PROMETHEUS_PODS, registry)
-
-    @property
-    def queries(self) -> Mapping[str, str]:
-        """PromQL queries that specs may use as targets, by name."""
-        return self._site.queries
 
     async def run(self) -> None:
         """Query the GPU utilisation of all pods periodically until cancelled. The method never raises an error."""
@@ -234,7 +229,8 @@ class PrometheusSource:
         return values[0] if values and math.isfinite(values[0]) else None
 
     def _read_history(self, namespace: str, name: str) -> History | None:
-        query = arrival_history.query(self._site.arrivals, namespace=namespace, name=name)
+        template, cluster = self._site.arrivals, self._site.cluster
+        query = arrival_history.query(template, namespace=namespace, name=name, cluster=cluster)
         begin, end = arrival_history.query_span(self._wall())
         rows = self._query(self._site, query, QueryRange(begin, end, BIN_S), self._intervals.timeout_s)
         with parsing_errors(self._site, query):

@@ -109,6 +109,51 @@ def test_unknown_signals_are_no_reason_to_change_replicas() -> None:
     assert "the replicas stay as they are" in decision.why
 
 
+@pytest.mark.parametrize("policy", ["Planner", "Rules"])
+def test_signals_of_a_model_without_any_report_are_missing(policy: str) -> None:
+    """The alert HalcyonMetricMissing fires for each missing signal, so it must also fire if agents can't connect."""
+    missing = {signal.name: signal.missing for signal in Model(policy=policy).decide(DIRECT).signals}
+
+    assert missing["queueDepth"] == "no balancer agent has reported yet"
+    assert all(missing.values())
+
+
+@pytest.mark.parametrize(
+    ("limits", "replicas", "desired", "reason"),
+    [
+        ({"minReplicas": 3}, 1, 3, "the schedule open sets at least 3"),
+        ({"maxReplicas": 2}, 5, 2, "the schedule open sets at most 2"),
+        ({"minReplicas": 3}, 4, 4, ""),
+    ],
+)
+def test_schedules_apply_to_a_model_without_any_report(
+    limits: dict[str, int], replicas: int, desired: int, reason: str
+) -> None:
+    model = Model(replicas=replicas, schedules=[OPEN | limits])
+    decision = model.decide()
+
+    assert (decision.current, decision.desired) == (replicas, desired)
+    assert bool(decision.unknown) == (replicas == desired), "without a reason, the replicas are written"
+    assert reason in decision.why
+    model.write(decision)
+    again = model.decide()
+    assert (again.desired, again.unknown) == (desired, "no balancer agent has reported yet")
+
+
+def test_schedules_apply_after_the_reports_of_all_agents_have_expired() -> None:
+    model = Model(replicas=2, schedules=[{"name": "later", "start": "0 0 1 1 *", "duration": "1h", "minReplicas": 6}])
+    model.hear(30, arrived=20)
+    model.clock.now += 400
+    model.world.hub._sweep(model.clock.now)
+    silent = model.decide()
+    model.world.specs[DIGITS] = spec(schedules=[OPEN | {"minReplicas": 6}])
+    opened = model.decide()
+
+    assert (silent.desired, bool(silent.unknown)) == (silent.current, True)
+    assert (opened.desired, opened.unknown) == (6, "")
+    assert "no balancer agent has reported for at least 5 minutes" in opened.why
+
+
 def test_the_rules_decide_until_the_first_batch_and_then_the_planner() -> None:
     model = Model(replicas=3)
     before = model.hear(20, arrived=20, served=0, queued=40)

@@ -6,14 +6,17 @@ from typing import Any
 
 import pytest
 
+from halcyon.api.documents.model_overlay import Overlay
 from halcyon.api.documents.observation_report import BatchStats
 from halcyon.api.spec.parse import parse
 from halcyon.kube import kinds
+from halcyon.kube.kinds import Key
 from halcyon.scaling.observations import Missing, Value
 from halcyon.signals.prometheus.source import Sampled
 from tests.unit.control.autoscaling.autoscaler_simulation import DIGITS, OperatorReplica, spec
 from tests.unit.control.autoscaling.test_model_signals import Clock, shown, with_gpu
 from tests.unit.control.scope_builders import PVC
+from tests.unit.control.state.manual_caches import labelled
 from tests.unit.signals.records import EPOCH, record, triton
 
 
@@ -145,6 +148,40 @@ def test_batches_stand_in_where_nothing_measures_it() -> None:
     assert (value, source) == (pytest.approx(60), "derived")
     assert age is not None
     assert 0 <= age <= 5
+
+
+@pytest.mark.parametrize("policy", ["Planner", "Rules"])
+def test_busy_shares_are_those_of_the_instances_that_serve(policy: str) -> None:
+    """The spec asks for four instances, as a canary or as a rollout that is rolled back; the pods have one."""
+    sources = Sources(policy=policy)
+    sources.spec = parse(
+        "digits",
+        {
+            "model": {"source": PVC},
+            "runtime": {"gpu": {"count": 1}, "instancesPerGPU": 4},
+            "scaling": {"maxReplicas": 4, "policy": policy},
+        },
+    )
+    serves(sources.world, instances=1)
+    sources.hear(busy=0.8)
+
+    assert sources.planner() == pytest.approx(160)
+    value, source, _ = sources.shown() or (None, "", None)
+    assert (value, source) == (pytest.approx(160), "derived")
+    work = sources.world.sensing.reported_work(DIGITS, sources.spec)
+    assert work is not None
+    assert work.busy == pytest.approx(0.8)
+
+
+def serves(world: OperatorReplica, *, instances: int) -> None:
+    """The pods, which have no label of a revision, are those of a stored revision with this many instances."""
+    data = {
+        "format": 1, "key": "", "template": {}, "model": "digits", "snapshot": "", "startupTimeoutSeconds": 600,
+        "overlay": Overlay("digits", instances=instances).to_json(),
+    }  # fmt: skip
+    stored = labelled(kinds.CONTROLLER_REVISION, "digits-", "digits", data=data)
+    stored["metadata"] |= {"resourceVersion": "1", "ownerReferences": [{"uid": "digits", "controller": True}]}
+    world.caches.children[kinds.CONTROLLER_REVISION]._store(Key("team", "digits-"), stored)
 
 
 def test_batches_stand_in_at_once_when_prometheus_falls_silent() -> None:

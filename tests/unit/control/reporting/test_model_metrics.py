@@ -282,3 +282,18 @@ def test_a_start_on_a_node_whose_clock_is_behind_is_not_negative() -> None:
         assert last.seconds == 0.0
 
     live(scenario)
+
+
+def test_replicas_and_limits_that_an_hpa_sets_are_those_of_the_status() -> None:
+    """With the policy Rules and an HPA, the decision has no desired replicas; HalcyonModelAtMax needs them."""
+    by_hpa = replace(VERDICT, policy="Rules", desired=None, limited_by=())
+    scaled = ModelState(DIGITS, 0.0, decision=by_hpa)
+    values = exported_values(STATUS | {"scaling": {"desired": 6, "limitedBy": ["max", "pace"]}}, scaled=scaled)
+    assert values["replicas_desired",] == 6
+    assert {key[1] for key in values if key[0] == "limited"} == {"max", "pace"}
+    planned = exported_values(
+        STATUS | {"scaling": {"desired": 5, "limitedBy": ["hold"]}},
+        scaled=ModelState(DIGITS, 0.0, decision=VERDICT),
+    )
+    assert planned["replicas_desired",] == 6, "the planner's, which is newer than the status"
+    assert ("limited", "hold") not in planned

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from halcyon.api.documents.measured_capacity import KEY
+from halcyon.api.documents.model_overlay import Overlay
 from halcyon.api.spec.parse import parse
 from halcyon.control.state.measured_capacities import MeasuredCapacities
 from halcyon.control.state.scope import Measured
@@ -39,6 +40,16 @@ class Model:
         deployment = labelled(kinds.DEPLOYMENT, f"digits-{slot}", "digits", spec=spec)
         deployment["metadata"]["creationTimestamp"] = created
         self.at.store(self.at.caches.children[kinds.DEPLOYMENT], deployment)
+
+    def store_revision(self, revision: str = "5d7c", *, instances: int) -> None:
+        """Store the record of a revision whose pods have this many instances."""
+        overlay = Overlay("digits", instances=instances).to_json()
+        data = {
+            "format": 1, "key": revision, "template": {}, "model": "digits", "overlay": overlay, "snapshot": "",
+            "startupTimeoutSeconds": 600,
+        }  # fmt: skip
+        record = labelled(kinds.CONTROLLER_REVISION, names.revision("digits", revision), "digits", data=data)
+        self.at.store(self.at.caches.children[kinds.CONTROLLER_REVISION], record)
 
     def teach(self, text: str | None = None, *, name: str = "digits-capacity", **changes: Any) -> None:
         data = {KEY: json.dumps({**DOCUMENT, **changes}) if text is None else text}

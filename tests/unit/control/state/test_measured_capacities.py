@@ -103,3 +103,24 @@ def test_a_model_that_never_served_ignores_nothing() -> None:
     model.teach("no JSON")
     model.at.caches.children[kinds.DEPLOYMENT]._store(Key("team", "digits-a"), None)
     assert model.capacity().ignored == ""
+
+
+def test_the_instances_are_those_of_the_revision_that_serves() -> None:
+    """The spec asks for four instances: a canary, which has fewer replicas than the revision that was measured."""
+    model = Model()
+    lines = [{**LINE, "instances": count, "constantMilliseconds": 40 * count} for count in (2, 4)]
+    model.teach(lines=lines)
+    model.store_revision(instances=2)
+    requested = parse("digits", {"model": {"source": PVC}, "runtime": {"instancesPerGPU": 4}})
+    measured = model.measured.of(DIGITS, requested)
+    assert measured.served.instances == 2
+    assert measured.line is not None
+    assert measured.line.constant_milliseconds == 80
+
+
+def test_a_revision_that_is_cached_late_corrects_the_instances() -> None:
+    model = Model()
+    model.teach()
+    assert model.capacity().served.instances == 2, "the spec's, until the record of the revision is known"
+    model.store_revision(instances=3)
+    assert model.capacity().served.instances == 3

@@ -53,12 +53,21 @@ class GpuUtilizationSources:
         observation: Observation | None,
         ready: Collection[str],
         sampled: Callable[[str, str], Sampled | None] | None,
+        *,
+        instances: Callable[[], int],
     ) -> GpuUtilization | None:
         """Return GPU utilisation from another source if the agents report it for less than half of the ready pods.
 
-        Return None if the agents report enough values, if no other source has any, or if the pods have no GPUs. `ready`
-        has the names of the ready pods. `sampled` is a function that returns a pod's GPU utilisation from Prometheus, by
-        namespace and name of the pod; None if the site has no Prometheus.
+        Return None if the agents report enough values, if no other source has any, or if the pods have no GPUs.
+
+        Args:
+            key: the model.
+            spec: the model's spec.
+            observation: the agents' reports; None if there are none.
+            ready: names of the ready pods.
+            sampled: function that returns a pod's GPU utilisation from Prometheus, by namespace and name of the pod;
+                None if the site has no Prometheus.
+            instances: function that returns the number of instances in a ready pod. The spec may have another one.
         """
         if observation is None or spec.runtime.gpus == 0:
             return None
@@ -72,8 +81,8 @@ class GpuUtilizationSources:
             samples = [s for name in ready if (s := sampled(key.namespace, name)) is not None]
             if 2 * len(samples) >= len(ready):
                 return GpuUtilization(prometheus.SOURCE, tuple(s.value for s in samples), max(s.at for s in samples))
-        instances = (spec.runtime.instances_per_gpu or 1) * spec.runtime.gpus
-        values = [v for name in ready if (v := busy.utilization(name, now=now, instances=instances)) is not None]
+        count = instances()
+        values = [v for name in ready if (v := busy.utilization(name, now=now, instances=count)) is not None]
         if 2 * len(values) < len(ready):
             return None
         return GpuUtilization(busy_fraction.SOURCE, tuple(v.value for v in values), max(v.at for v in values))

@@ -10,17 +10,17 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from halcyon.api.documents.model_overlay import Overlay
 from halcyon.api.spec import Spec
 from halcyon.api.types import duration_s
 from halcyon.control.objects import pods
+from halcyon.control.state import lookups
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.control.state.lookups import ready_balancers, server_versions, servers
 from halcyon.control.state.ownership import belongs
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.kube.kinds import Key
-from halcyon.render import gpu, names
+from halcyon.render import names
 from halcyon.render.revision import read
 from halcyon.scaling.planner.objectives import Serving
 from halcyon.scaling.planner.reading import PodReading
@@ -126,14 +126,8 @@ def _serving(caches: ClusterState, key: Key, revisions: AbstractSet[str]) -> Ser
     uid = ((caches.resources.get(key) or {}).get("metadata") or {}).get("uid")
     records = caches.children[kinds.CONTROLLER_REVISION].find(key.namespace, key.name)
     stored = [content for record in records if uid and belongs(record, uid) and (content := read(record)) is not None]
-    serving = [content for content in stored if content.key in revisions]
+    serving = [pods for content in stored if content.key in revisions and (pods := lookups.serving(content))]
     if len(serving) < len(revisions):
         return None
-    try:
-        overlays = [Overlay.from_json(content.overlay) for content in serving]
-        gpus = [max(gpu.count(content.template), 1) for content in serving]
-    except ValueError:  # a later version of the operator has stored it
-        return None
-    sizes = [overlay.max_batch_size for overlay in overlays if overlay.max_batch_size is not None]
-    instances = min((overlay.instances or 1) * count for overlay, count in zip(overlays, gpus, strict=True))
-    return Serving(min(sizes) if len(sizes) == len(overlays) else None, instances)
+    sizes = [size for size, _ in serving if size is not None]
+    return Serving(min(sizes) if len(sizes) == len(serving) else None, min(count for _, count in serving))

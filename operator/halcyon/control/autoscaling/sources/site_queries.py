@@ -13,7 +13,6 @@ so that a few slow ones don't delay the others until their values are too old.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -23,6 +22,7 @@ from halcyon.control.state.cluster_state import ClusterState
 from halcyon.kube.clock import Clock
 from halcyon.kube.kinds import Key
 from halcyon.scaling.observations import Missing, Value
+from halcyon.signals.prometheus import arrival_history
 from halcyon.signals.prometheus.client import PrometheusError
 from halcyon.signals.prometheus.source import PrometheusSource
 
@@ -32,7 +32,6 @@ MAX_AGE_S = 60.0
 MAX_AT_ONCE = 8
 """Maximum number of queries that run at the same time. By default, Prometheus runs 20 queries at a time."""
 _MIN_PAUSE_S = 1.0
-_VARIABLE = re.compile(r"\$(namespace|name)\b")
 
 
 @dataclass(slots=True)
@@ -49,10 +48,12 @@ class SiteQueries:
     caches: ClusterState
     specs: SpecsInForce
     queries: Mapping[str, str]
-    """Queries in PromQL, with the variables `$namespace` and `$name`, by the query's name."""
+    """Queries in PromQL, with the variables `$namespace`, `$name` and `$cluster`, by the query's name."""
     runners: tuple[RunQuery, ...]
     """Functions that run a query. Each runs one query at a time."""
     clock: Clock
+    cluster: str = ""
+    """Name of this cluster; empty if Prometheus has only the series of one."""
     _results: dict[Key, _Result] = field(default_factory=dict)
 
     @classmethod
@@ -60,10 +61,10 @@ class SiteQueries:
         cls, source: PrometheusSource | None, caches: ClusterState, specs: SpecsInForce, clock: Clock
     ) -> SiteQueries | None:
         """Create the runner of the site's queries; return None if the site has no Prometheus or no queries."""
-        if source is None or not source.queries:
+        if source is None or not source.site.queries:
             return None
         runners = tuple(source.beside(QUERY_TIMEOUT_S, kind="metric").value for _ in range(MAX_AT_ONCE))
-        return cls(caches, specs, source.queries, runners, clock)
+        return cls(caches, specs, source.site.queries, runners, clock, source.site.cluster)
 
     def value(self, key: Key, query: str) -> Value | Missing:
         """Return the last value of a query for a model, or the reason why there is no value."""
@@ -110,10 +111,10 @@ class SiteQueries:
             await self._run(key, result, run_query)
 
     async def _run(self, key: Key, result: _Result, run_query: RunQuery) -> None:
-        names = {"namespace": key.namespace, "name": key.name}
-        sent_at = self.clock.monotonic()
+        template, sent_at = self.queries[result.query], self.clock.monotonic()
+        text = arrival_history.query(template, namespace=key.namespace, name=key.name, cluster=self.cluster)
         try:
-            value = await run_query(_VARIABLE.sub(lambda match: names[match[1]], self.queries[result.query]))
+            value = await run_query(text)
         except PrometheusError as error:
             result.missing = str(error)
             return
