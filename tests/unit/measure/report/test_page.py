@@ -251,7 +251,7 @@ def test_a_sweep_is_not_presented_as_its_last_point() -> None:
     assert "answered is 60 requests/s (digits, 100/s: 1 row, grpc raw, 60/s)" in two
 
 
-def test_figures_of_a_sweep_beside_other_runs_are_those_of_its_last_point() -> None:
+def test_figures_of_a_sweep_beside_other_runs_are_its_last_point_s() -> None:
     sweep = bench_document().model_copy(update={"sweep": answers()["sweep"]})
     sentence = "Outside of the section Sweep, the figures of a sweep are those of its last point."
     assert sentence in text_of(*stored(sweep, bench_document(seed=2)))

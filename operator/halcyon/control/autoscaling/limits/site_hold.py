@@ -17,10 +17,11 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from halcyon.kube import kinds
-from halcyon.kube.client import Kube
 from halcyon.kube.errors import ApiError, Refused, Unreachable
+from halcyon.kube.kinds import Kind, Object
 from halcyon.scaling.policy.decision import Decision, held
 
 log = logging.getLogger(__name__)
@@ -33,11 +34,18 @@ UNREAD = "perhaps, because the operator could not read the switch yet"
 """Reason until the ConfigMap is first read: the switch may be on, and removed replicas take minutes to start again."""
 
 
+class Reader(Protocol):
+    """Client that reads objects from the API server."""
+
+    async def get(self, kind: Kind, namespace: str, name: str, /) -> Object | None:
+        """Return an object from the API server; None if it doesn't exist."""
+
+
 @dataclass
 class SiteHold:
     """Last known state of the switch with which a site stops all scaling down."""
 
-    client: Kube
+    client: Reader
     namespace: str
     name: str
     """Name of the ConfigMap that contains the switch."""
