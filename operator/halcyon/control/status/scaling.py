@@ -48,7 +48,7 @@ def active(scope: Scope, plan: ReconcilePlan) -> Condition:
         return Condition(kind, status=False, reason=writer.reason, message=writer.message)
     scaling = plan.spec.scaling
     if scaling is None:
-        text = f"the replicas are fixed at spec.replicas = {plan.replicas}{_user_reason(scope)}"
+        text = f"the number of replicas is fixed: spec.replicas is {plan.replicas}{_user_reason(scope)}"
         return Condition(kind, status=True, reason=Reason.FIXED_REPLICAS, message=text)
     decision = published_decision(scope)
     if scope.scaling.settling and (previous := previous_condition(scope, kind)) is not None:
@@ -56,13 +56,15 @@ def active(scope: Scope, plan: ReconcilePlan) -> Condition:
     if decision is None:
         return Condition(kind, status=None, reason=Reason.UNKNOWN, message="no balancer agent has reported yet")
     if decision.unknown:
-        text = f"{decision.unknown}. The replicas stay as they are"
+        text = (
+            f"the desired replicas cannot be determined ({decision.unknown}), so the number of replicas is not changed"
+        )
         return Condition(kind, status=False, reason=Reason.METRICS_MISSING, message=text)
     if scaling.mode != "Active":
         reason = Reason.PAUSED if scaling.mode == "Paused" else Reason.RECOMMENDING
         text = (
             f"spec.scaling.mode is {scaling.mode}{_user_reason(scope)}: the replicas stay at {plan.replicas}. "
-            f"The decision would be {_explanation(decision)}"
+            f"In mode Active, the decision would be {_explanation(decision)}"
         )
         return Condition(kind, status=False, reason=reason, message=text)
     if plan.actuator is Actuator.HPA:
@@ -101,8 +103,8 @@ def _user_reason(scope: Scope) -> str:
 def _explanation(decision: Decision) -> str:
     """Return the reason of a decision, and the maximum time until the next one unless the HPA decides."""
     if decision.desired is None:
-        return decision.why or "as the HPA decides"
-    return f"{decision.why}; next decision within {math.ceil(decision.next_decision_s)} s"
+        return decision.why or "made by the HPA"
+    return f"{decision.why}; the next decision follows within {math.ceil(decision.next_decision_s)} s"
 
 
 def _pods_not_ready(scope: Scope, plan: ReconcilePlan) -> str:
@@ -128,7 +130,7 @@ def conflict(scope: Scope, plan: ReconcilePlan) -> Condition | None:
     """Return the AutoscalerConflict condition; None if the condition doesn't apply."""
     kind = Type.AUTOSCALER_CONFLICT
     if (hpa := plan.external_hpa) is not None:
-        text = f"{hpa.why}; Halcyon has stopped scaling the model. {hpa.undo}"
+        text = f"{hpa.why}, so Halcyon has stopped scaling the model. {hpa.undo}"
         return Condition(kind, status=True, reason=Reason.EXTERNAL_AUTOSCALER, message=text)
     if plan.spec is not None and plan.spec.scaling is not None and scope.scaling.external_writer:
         return Condition(kind, status=True, reason=Reason.EXTERNAL_WRITER, message=scope.scaling.external_writer)
