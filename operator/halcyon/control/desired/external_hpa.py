@@ -43,9 +43,7 @@ def autoscaler(scope: Scope, spec: Spec) -> ExternalHpa | None:
     """Return the external HPA that scales this model; None if there is none."""
     if scope.external_hpa and spec.scaling is not None:
         why = f"{scope.external_hpa} scales this ModelDeployment"
-        return ExternalHpa(
-            why, "To let Halcyon scale the model again, delete the HPA. To keep the HPA, remove spec.scaling"
-        )
+        return ExternalHpa(why, "Delete the HPA, or remove spec.scaling")
     counts = server_counts(scope)
     scaled = [name for name, count in counts.items() if count]
     if not spec.replicas or len(scaled) != 1 or not (hpa := scope.deployment_hpas.get(scaled[0])):
@@ -54,7 +52,7 @@ def autoscaler(scope: Scope, spec: Spec) -> ExternalHpa | None:
     count = defaults.bounded_replicas(spec.model_copy(update={"replicas": counts[scaled[0]]}))
     return ExternalHpa(
         f"{hpa} scales Deployment {scaled[0]}, which Halcyon manages for this ModelDeployment",
-        f"To let Halcyon scale the model again, delete the HPA, or set its scaleTargetRef to {kinds.MODEL_DEPLOYMENT.kind} {scope.key.name}",
+        f"Delete the HPA, or set its target to {kinds.MODEL_DEPLOYMENT.kind} {scope.key.name}",
         count if limit is None else min(count, limit),
     )
 

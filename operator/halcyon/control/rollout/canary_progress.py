@@ -117,7 +117,7 @@ def advance(
         why = canary_result.why if canary_result else "no measurements yet"
         return state(
             "goes on",
-            f"{stage}; the canary waits for its analysis: {why}. The annotation {PROMOTE} promotes the canary without analysis, and "
+            f"{stage}; waiting for analysis: {why}. The annotation {PROMOTE} promotes the canary without analysis, and "
             f"the annotation {ABORT} aborts it",
         )
     if index + 1 == len(steps):

@@ -75,7 +75,7 @@ class _Metric:
         max_failures = self.spec.failure_limit
         return f"{result}; consecutive values beyond the limit: {self.failures} (the canary is rolled back at {max_failures})"
 
-    def take(self, value: float | None, now: float, missing: str = "the query returned no value") -> None:
+    def take(self, value: float | None, now: float, missing: str = "the query has no result") -> None:
         """Record a new result of the metric's query. If there is no value, `missing` is the reason."""
         self.value, self.missing, self.at = value, missing, now
         if value is not None:

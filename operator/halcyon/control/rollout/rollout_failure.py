@@ -39,7 +39,7 @@ def detect_failure(
             return RevisionFailure(Reason(record.reason), record.message)
         if failure is None and observed.scope.scaling.settling:
             return None  # the agents may report a more specific reason, but haven't reported yet
-        message = f"no pod of the revision became ready within {progress_deadline_s(requested.startup_timeout_s)} s"
+        message = f"no pod of the revision was ready within {progress_deadline_s(requested.startup_timeout_s)} s"
         return failure or RevisionFailure(Reason.PROGRESS_DEADLINE_EXCEEDED, message)
     return None
 

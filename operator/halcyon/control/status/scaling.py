@@ -64,7 +64,7 @@ def active(scope: Scope, plan: ReconcilePlan) -> Condition:
         reason = Reason.PAUSED if scaling.mode == "Paused" else Reason.RECOMMENDING
         text = (
             f"spec.scaling.mode is {scaling.mode}{_user_reason(scope)}: the replicas stay at {plan.replicas}. "
-            f"In mode Active, the decision would be {_explanation(decision)}"
+            f"The decision would be {_explanation(decision)}"
         )
         return Condition(kind, status=False, reason=reason, message=text)
     if plan.actuator is Actuator.HPA:
@@ -104,7 +104,7 @@ def _explanation(decision: Decision) -> str:
     """Return the reason of a decision, and the maximum time until the next one unless the HPA decides."""
     if decision.desired is None:
         return decision.why or "made by the HPA"
-    return f"{decision.why}; the next decision follows within {math.ceil(decision.next_decision_s)} s"
+    return f"{decision.why}; next decision within {math.ceil(decision.next_decision_s)} s"
 
 
 def _pods_not_ready(scope: Scope, plan: ReconcilePlan) -> str:
@@ -130,7 +130,7 @@ def conflict(scope: Scope, plan: ReconcilePlan) -> Condition | None:
     """Return the AutoscalerConflict condition; None if the condition doesn't apply."""
     kind = Type.AUTOSCALER_CONFLICT
     if (hpa := plan.external_hpa) is not None:
-        text = f"{hpa.why}, so Halcyon has stopped scaling the model. {hpa.undo}"
+        text = f"{hpa.why}; Halcyon has stopped scaling the model. {hpa.undo}"
         return Condition(kind, status=True, reason=Reason.EXTERNAL_AUTOSCALER, message=text)
     if plan.spec is not None and plan.spec.scaling is not None and scope.scaling.external_writer:
         return Condition(kind, status=True, reason=Reason.EXTERNAL_WRITER, message=scope.scaling.external_writer)
