@@ -248,12 +248,12 @@ _PLACES = {kind: place for place, kind in enumerate(Type)}
 
 
 def ending(message: str, end: str) -> str:
-    """Return the message followed by a semicolon and `end`.
+    """Return the message followed by `end`.
 
     If the result would exceed the length limit, shorten the message and keep `end` complete.
     """
-    room = MESSAGE_LIMIT - len(end) - len("; ")
-    return f"{message if len(message) <= room else f'{message[: room - 1]}…'}; {end}"
+    room = MESSAGE_LIMIT - len(end)
+    return (message if len(message) <= room else f"{message[: room - 1]}…") + end
 
 
 def keep(

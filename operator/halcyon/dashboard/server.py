@@ -160,9 +160,7 @@ class Dashboard:
         try:
             token = orjson.loads(body)["token"].strip()
         except (ValueError, TypeError, KeyError, AttributeError):
-            return _fail(
-                400, 'the body has no token; it must be an object with a token, for example {"token": "eyJhb..."}'
-            )
+            return _fail(400, 'the body has no token; for example {"token": "eyJhb..."}')
         if len(token) > MAX_TOKEN_LENGTH:
             return _fail(
                 400,

@@ -62,17 +62,13 @@ def _queries(scope: Scope, spec: Spec) -> list[str]:
     used, policy = queries(_subject(scope, spec), ()), scope.site.policy
     if not used:
         return []
-    metrics = f"spec.rollout.canary.analysis.metrics has {', '.join(used)}"
+    subject = f"spec.rollout.canary.analysis.metrics has {', '.join(used)}"
     if not scope.site.has_prometheus:
-        return [
-            f"{metrics}, but this site has no Prometheus (chart value prometheus.url is not set); remove these metrics"
-        ]
+        return [f"{subject}, but this site has no Prometheus (chart value prometheus.url is not set); remove them"]
     if policy.canary.query_namespaces is not None or scope.key.namespace in policy.exempt_namespaces:
         return []
     setting = "chart value sitePolicy.canary.queryNamespaces"
-    return [
-        f"{metrics}, but namespace {scope.key.namespace} may not query Prometheus ({setting}); remove these metrics"
-    ]
+    return [f"{subject}, but namespace {scope.key.namespace} may not query Prometheus ({setting}); remove them"]
 
 
 def _metric(scope: Scope, spec: Spec) -> list[str]:
@@ -83,9 +79,7 @@ def _metric(scope: Scope, spec: Spec) -> list[str]:
         return []
     query = f"spec.scaling.targets.metric.query is {metric.query}"
     if not defined:
-        return [
-            f"{query}, but this site defines no queries (chart value prometheus.queries); remove spec.scaling.targets.metric"
-        ]
+        return [f"{query}, but this site defines no queries (chart value prometheus.queries); remove targets.metric"]
     names = ", ".join(defined)
     return [
         f"{query}, but this site defines only {names} (chart value prometheus.queries); for example query: {defined[0]}"

@@ -41,8 +41,7 @@ def objection(scope: Scope, spec: Spec, requested: Revision) -> str:
     return (
         f"the model's config.pbtxt has sequence_batching, but {field} is {max_replicas}. All requests of a "
         "sequence must reach the same pod, and balancers do not read the sequence ID in request bodies. Set "
-        "traffic: {stickiness: {header: x-sequence-id}}, and send this header with each request, or set "
-        f"{field.rpartition('.')[2]}: 1"
+        f"spec.traffic.stickiness: {{header: x-sequence-id}} and send this header with each request, or set {field}: 1"
     )
 
 

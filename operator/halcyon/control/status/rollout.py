@@ -76,9 +76,7 @@ def explanation(name: str, plan: ReconcilePlan, rollout: RolloutPlan) -> str:
         case RolloutPhase.ROLLED_BACK:
             return f"revision {key} failed and was rolled back to revision {rollout.target.key}. {why}. {_RETRY_HINT}"
         case RolloutPhase.ROLLING_BACK:
-            return (
-                f"revision {key} failed and is being rolled back to revision {rollout.target.key}. {why}. {_RETRY_HINT}"
-            )
+            return f"revision {key} failed; rolling back to revision {rollout.target.key}. {why}. {_RETRY_HINT}"
         case RolloutPhase.FAILED:
             cause = "spec.rollout.onFailure is Stay" if rollout.good else "there is no earlier revision to roll back to"
             return f"revision {key} failed and will not be rolled back, because {cause}. {why}"
@@ -172,9 +170,7 @@ def outdated(scope: Scope, plan: ReconcilePlan) -> Condition | None:
     rollout, differs = plan.rollout, plan.outdated
     if rollout is None or not differs or rollout.target.key != rollout.requested.key:
         return None  # a refresh would try a failed revision again
-    origin = (
-        f"by Halcyon {rollout.requested.version}" if rollout.requested.version else "by an earlier version of Halcyon"
-    )
+    origin = f"by Halcyon {rollout.requested.version}" if rollout.requested.version else "by an earlier release"
     if rollout.requested.version == scope.site.version:
         origin = "with earlier operator settings"
     further = len(differs) - _MAX_NAMED

@@ -126,7 +126,8 @@ def _accepted(scope: Scope, plan: ReconcilePlan) -> Condition:
         return Condition(Type.ACCEPTED, status=False, reason=Reason.FORBIDDEN, message=scope.rejected_write)
     message = acceptance.message
     if not acceptance.accepted and plan.spec is not None and not plan.conflicts:
-        message = conditions.ending(message, "the last accepted spec stays in effect")
+        consequence = "the last accepted spec stays in effect"
+        message = conditions.ending(message, f"; {consequence}")
     return Condition(Type.ACCEPTED, status=acceptance.accepted, reason=acceptance.reason, message=message)
 
 

@@ -121,7 +121,7 @@ async def test_objects_of_a_deleted_model_are_not_created(change: dict[str, str]
         kube.objects[MODEL_DEPLOYMENT, "team", "digits"] = {**model, "metadata": {**model["metadata"], **change}}
 
     with pytest.raises(
-        errors.Conflicted, match="ModelDeployment team/digits was deleted, so none of its objects are written"
+        errors.Conflicted, match="ModelDeployment team/digits was deleted, so its objects are not written"
     ):
         await subject.reconcile(DIGITS)
 
