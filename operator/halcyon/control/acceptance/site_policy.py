@@ -80,9 +80,8 @@ def _metric(scope: Scope, spec: Spec) -> list[str]:
     query = f"spec.scaling.targets.metric.query is {metric.query}"
     if not defined:
         return [f"{query}, but this site defines no queries (chart value prometheus.queries); remove targets.metric"]
-    names = ", ".join(defined)
     return [
-        f"{query}, but this site defines only {names} (chart value prometheus.queries); for example query: {defined[0]}"
+        f"{query}, but this site defines only {', '.join(defined)} (chart value prometheus.queries); for example query: {defined[0]}"
     ]
 
 
