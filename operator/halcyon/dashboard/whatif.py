@@ -58,15 +58,13 @@ def comparison(query: WhatIfQuery, known: Known | None, past: Past | None) -> di
         InvalidQuery: the minimum is greater than the maximum.
     """
     if past is None:
-        return {
-            "why": "No past arrivals are known: planners record five-minute means, and a model without a planner has none."
-        }
+        return {"why": "No arrivals are known yet. Only planners record arrivals, as five-minute means."}
     if known is None:
         return {"why": "The throughput of a replica is not known yet: no batch was observed."}
     low = known.objectives.low if query.low is None else query.low
     high = known.objectives.high if query.high is None else query.high
     if low > high:
-        raise InvalidQuery(f"min is {low}, which is above max, which is {high}; for example min={high}&max={high}")
+        raise InvalidQuery(f"min is {low} and max is {high}, which is below min; for example min={high}&max={high}")
     latency_s = known.objectives.latency_s if query.latency_s is None else query.latency_s
     other = replace(known, objectives=replace(known.objectives, low=low, high=high, latency_s=latency_s))
     rates = list(past.rates)[-int(query.hours * _HOUR_S / past.step_s) :]

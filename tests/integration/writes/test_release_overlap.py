@@ -25,7 +25,7 @@ def test_the_second_release_of_a_namespace_manages_it_after_the_first(
         second.start()
         second.wait_leading()
         message = space.wait_condition("OperatorConflict", "True", "ReleaseOverlap")
-        assert f"Helm release {second.namespace}/halcyon also watches this namespace" in message
+        assert f"{second.namespace}/halcyon also watches this namespace" in message
         (line,) = second.logged("another Helm release of Halcyon manages this model")
         assert line["release"] == f"{first.namespace}/halcyon"
         # The first goes on to manage the model, and the second writes nothing.

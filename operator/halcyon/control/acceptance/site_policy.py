@@ -79,7 +79,9 @@ def _metric(scope: Scope, spec: Spec) -> list[str]:
         return []
     query = f"spec.scaling.targets.metric.query is {metric.query}"
     if not defined:
-        return [f"{query}, but this site defines no queries (chart value prometheus.queries); remove targets.metric"]
+        return [
+            f"{query}, but this site defines no queries (chart value prometheus.queries); remove spec.scaling.targets.metric"
+        ]
     return [
         f"{query}, but this site defines only {', '.join(defined)} (chart value prometheus.queries); for example query: {defined[0]}"
     ]

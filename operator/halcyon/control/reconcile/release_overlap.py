@@ -104,8 +104,8 @@ class ReleaseOverlap:
 
     async def _report(self, key: Key, resource: Object, manager: str, reported: Object | None) -> None:
         message = (
-            f"Helm release {self.release} also watches this namespace, but Helm release {manager} manages the model. Only "
-            "one release may watch a namespace: uninstall one of the releases, or change the chart value watchNamespaces of one"
+            f"{self.release} also watches this namespace, but {manager} manages the model. Only one Helm release may "
+            "watch a namespace: uninstall one of the releases, or change the chart value watchNamespaces of one"
         )
         if self._logged.get(key) != manager:
             self._logged[key] = manager

@@ -170,7 +170,7 @@ def outdated(scope: Scope, plan: ReconcilePlan) -> Condition | None:
     rollout, differs = plan.rollout, plan.outdated
     if rollout is None or not differs or rollout.target.key != rollout.requested.key:
         return None  # a refresh would try a failed revision again
-    origin = f"by Halcyon {rollout.requested.version}" if rollout.requested.version else "by an earlier release"
+    origin = f"by version {rollout.requested.version}" if rollout.requested.version else "by an earlier version"
     if rollout.requested.version == scope.site.version:
         origin = "with earlier operator settings"
     further = len(differs) - _MAX_NAMED

@@ -52,8 +52,7 @@ def accepted(scope: Scope, plan: ReconcilePlan) -> Condition | None:
             f"listeners allow routes from namespace {scope.key.namespace}"
         )
         return Condition(Type.ROUTES_ACCEPTED, status=None, reason=Reason.ROUTES_PENDING, message=message)
-    routes = " and ".join(text for _, text in results)
-    message = f"{target} has accepted {routes}"
+    message = f"{target} has accepted {' and '.join(route for _, route in results)}"
     return Condition(Type.ROUTES_ACCEPTED, status=True, reason=Reason.ROUTES_ACCEPTED, message=message)
 
 

@@ -56,7 +56,7 @@ def active(scope: Scope, plan: ReconcilePlan) -> Condition:
     if decision is None:
         return Condition(kind, status=None, reason=Reason.UNKNOWN, message="no balancer agent has reported yet")
     if decision.unknown:
-        text = f"the desired replicas are unknown ({decision.unknown}), so the number of replicas is not changed"
+        text = f"no decision is possible: {decision.unknown}. The number of replicas is not changed"
         return Condition(kind, status=False, reason=Reason.METRICS_MISSING, message=text)
     if scaling.mode != "Active":
         reason = Reason.PAUSED if scaling.mode == "Paused" else Reason.RECOMMENDING

@@ -89,9 +89,7 @@ async def test_a_model_of_a_running_release_is_left_alone_with_a_condition(
         "True",
         "ReleaseOverlap",
     )
-    assert condition["message"].startswith(
-        f"Helm release {OWN} also watches this namespace, but Helm release {OTHER} manages the model."
-    )
+    assert condition["message"].startswith(f"{OWN} also watches this namespace, but {OTHER} manages the model.")
     assert len([r for r in caplog.records if r.levelno == logging.WARNING]) == 1
 
 
@@ -135,11 +133,7 @@ async def test_many_models_cost_one_read_of_the_lease() -> None:
 
 async def test_the_condition_of_a_release_that_is_gone_is_removed() -> None:
     watched = Watched()
-    condition = {
-        "type": "OperatorConflict",
-        "status": "True",
-        "message": f"Helm release {OTHER} also watches this namespace",
-    }
+    condition = {"type": "OperatorConflict", "status": "True", "message": f"{OTHER} also watches this namespace"}
     watched.kube.renew(OTHER)
     await watched.look(OWN, [condition])
     assert watched.kube.applied == []

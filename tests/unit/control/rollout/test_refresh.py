@@ -80,7 +80,7 @@ def test_a_changed_version_applies_the_record_and_shows_the_difference() -> None
     assert target(make(now)).template == target(make(before)).template
     assert outdated is not None
     assert (outdated["status"], outdated["reason"]) == ("True", "PodTemplateOutdated")
-    assert "was rendered by Halcyon 0.1.0 and stays in use" in outdated["message"]
+    assert "was rendered by version 0.1.0 and stays in use" in outdated["message"]
     assert f"spec.initContainers[fetch].image (localhost/halcyon-operator:dev to {NEXT})" in outdated["message"]
     assert outdated["message"].endswith("run halcyon refresh digits")
 

@@ -399,7 +399,7 @@ def test_scaling_active_follows_its_table(now: Scope, expected: tuple[str, str])
 
 def test_a_missing_metric_is_named_and_the_replicas_stay() -> None:
     assert condition(deployed(SCALING, signals=REPORTED, scaling=decided(BLIND)), "ScalingActive") == (
-        "False", "MetricsMissing", "the desired replicas are unknown (queueDepth: no agent for 20 s), so the number of replicas is not changed",
+        "False", "MetricsMissing", "no decision is possible: queueDepth: no agent for 20 s. The number of replicas is not changed",
     )  # fmt: skip
 
 
