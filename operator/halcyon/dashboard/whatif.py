@@ -58,7 +58,7 @@ def comparison(query: WhatIfQuery, known: Known | None, past: Past | None) -> di
         InvalidQuery: the minimum is greater than the maximum.
     """
     if past is None:
-        return {"why": "No arrivals are known yet. Only planners record arrivals, as five-minute means."}
+        return {"why": "No past arrivals are known. Only planners record arrivals, as five-minute means."}
     if known is None:
         return {"why": "The throughput of a replica is not known yet: no batch was observed."}
     low = known.objectives.low if query.low is None else query.low
