@@ -228,7 +228,7 @@ def test_limits_of_the_spec_are_those_of_the_tests() -> None:
     for _ in range(30):
         last = watched.look(old=(50, 0), new=(45, 5)) or last
     assert last == "wait"
-    assert "2000 are required" in watched.why
+    assert "of the 2000 requests" in watched.why
     assert outcome(Watched(analysis={"maxLatencyIncrease": 300}, slower=1.6)) == "promote"
 
 
