@@ -103,7 +103,7 @@ def refusal(spec: BatchInferenceSpec, namespace: str, policy: SitePolicy, own_se
     for place, section in (("spec.input", spec.input), ("spec.output", spec.output)):
         secret = section.credentials.secret_name if section.credentials is not None else None
         if secret is not None and f"{namespace}/{secret}" == own_secret:
-            return f"{place}.credentials.secretName is {secret}, the Secret with the operator's private key; name another Secret"
+            return f"{place}.credentials.secretName is {secret}, the Secret with the operator's private key; use another Secret"
         source = _source(section) if section.uri is not None else Source.model_validate(_ANY_CLAIM)
         subject = PolicySubject(Spec(model=ModelSpec(source=source), runtime=runtime), namespace, policy)
         for rule in RULES:
@@ -124,7 +124,7 @@ def api_keys_refusal(secret: str, model: str, namespace: str, policy: SitePolicy
     """
     clause = f"spec.traffic.apiKeys.secretName of {model} is {secret}"
     if f"{namespace}/{secret}" == own_secret:
-        return f"{clause}, the Secret with the operator's private key; name another Secret"
+        return f"{clause}, the Secret with the operator's private key; use another Secret"
     spec = Spec(
         model=ModelSpec(source=Source.model_validate(_ANY_CLAIM)),
         traffic=Traffic(api_keys=ApiKeys(secret_name=secret)),

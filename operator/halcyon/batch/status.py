@@ -172,7 +172,7 @@ def _complete(
         reason, text = BatchReason.PENDING, observed.pending
     elif progress is None:
         # It is starting, or a NetworkPolicy denies the operator's requests.
-        reason, text = BatchReason.PENDING, f"the runner has not answered the operator yet, at port {PORT} of its pod"
+        reason, text = BatchReason.PENDING, f"the runner has not responded yet, at port {PORT} of its pod"
     elif progress.waiting:
         reason, text = BatchReason.WAITING, progress.waiting
     return Type.COMPLETE, "False", reason, text

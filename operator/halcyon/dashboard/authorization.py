@@ -194,7 +194,7 @@ class Authorizer:
             TooOften: the address has sent too many invalid tokens, so this one was not reviewed.
         """
         if self._reviews is None or not token or not token.isascii():
-            raise Unauthenticated("sign in with a token of the cluster; good: kubectl create token NAME")
+            raise Unauthenticated("sign in with a token of the cluster, for example from kubectl create token NAME")
         key = token_digest(token)
         if (item := self._users.get(key)) is None:
             async with self._review_slots:
@@ -207,7 +207,7 @@ class Authorizer:
             item = (self._users.put(key, valid, expires_at=self._clock() + (ALLOWED_TTL_S if valid else DENIED_TTL_S)),)
         if (user := item[0]) is None:
             raise Unauthenticated(
-                "the cluster doesn't know this token, or it has expired; good: kubectl create token NAME"
+                "the token has expired or is not valid in this cluster; create one, for example with kubectl create token NAME"
             )
         return user
 

@@ -102,15 +102,15 @@ class TableQuery:
         problem, namespace = query.get("problem", ""), query.get("namespace", "")
         order = query.get("order", "ascending")
         if state and state not in STATES:
-            raise InvalidQuery(f"state is {state[:50]!r}; good: {', '.join(STATES)}")
+            raise InvalidQuery(f"state is {state[:50]!r}; it must be one of {', '.join(STATES)}")
         if problem and problem not in PROBLEM_FILTERS:
-            raise InvalidQuery(f"problem is {problem[:50]!r}; good: {', '.join(PROBLEM_FILTERS)}")
+            raise InvalidQuery(f"problem is {problem[:50]!r}; it must be one of {', '.join(PROBLEM_FILTERS)}")
         if len(namespace) > MAX_NAMESPACE_LENGTH:
             raise InvalidQuery(f"namespace has {len(namespace)} characters; the limit is {MAX_NAMESPACE_LENGTH}")
         if sort not in SORT_KEYS:
-            raise InvalidQuery(f"sort is {sort[:50]!r}; good: {', '.join(SORT_KEYS)}")
+            raise InvalidQuery(f"sort is {sort[:50]!r}; it must be one of {', '.join(SORT_KEYS)}")
         if order not in {"ascending", "descending"}:
-            raise InvalidQuery(f"order is {order[:50]!r}; good: ascending, descending")
+            raise InvalidQuery(f"order is {order[:50]!r}; it must be ascending or descending")
         if len(query.get("text", "")) > MAX_TEXT_LENGTH:
             raise InvalidQuery(f"text has {len(query['text'])} characters; the limit is {MAX_TEXT_LENGTH}")
         return cls(
@@ -296,5 +296,5 @@ def int_parameter(query: Mapping[str, str], name: str, default: int, minimum: in
     text = query.get(name, str(default))
     value = int(text) if text.isascii() and text.isdigit() and len(text) < 9 else -1
     if not minimum <= value <= maximum:
-        raise InvalidQuery(f"{name} is {text[:50]!r}; good: a number from {minimum} to {maximum}")
+        raise InvalidQuery(f"{name} is {text[:50]!r}; it must be a number from {minimum} to {maximum}")
     return value

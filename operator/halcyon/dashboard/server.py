@@ -152,7 +152,7 @@ class Dashboard:
     async def _sign_in(self, request: web.Request) -> web.Response:
         # A form on another site cannot send this content type without a CORS preflight request, which this server never allows.
         if request.content_type != "application/json":
-            return _fail(415, f"the body is {request.content_type}; good: application/json")
+            return _fail(415, f"the content type of the body is {request.content_type}; it must be application/json")
         try:
             body = await request.read()
         except ConnectionError:
@@ -160,7 +160,7 @@ class Dashboard:
         try:
             token = orjson.loads(body)["token"].strip()
         except (ValueError, TypeError, KeyError, AttributeError):
-            return _fail(400, 'the body has no token; good: {"token": "eyJhb..."}')
+            return _fail(400, 'the body has no token; for example {"token": "eyJhb..."}')
         if len(token) > MAX_TOKEN_LENGTH:
             return _fail(
                 400,
@@ -215,7 +215,7 @@ class Dashboard:
         if log_of is None:
             return _json(200, {"lines": "", "why": "No container of the pod has run yet, so there is no log."})
         if self._logs is None or not token:
-            why = "The operator may not read logs; it can with your own token if you sign in with one."
+            why = "The operator has no permission to read logs. To read them with your own permissions, sign in with a token."
             return _json(200, {"lines": "", "why": why})
         try:
             lines = await self._logs.tail(token, namespace=name.namespace, pod=pod.obj["metadata"]["name"], **log_of)

@@ -43,7 +43,7 @@ class WhatIfQuery:
         except ValueError:
             latency_s = 0.0
         if latency_s is not None and latency_s <= 0:
-            raise InvalidQuery(f"latency is {str(latency)[:50]!r}; good: 200ms")
+            raise InvalidQuery(f"latency is {str(latency)[:50]!r}; it must be a duration, for example 200ms")
         low = int_parameter(parameters, "min", 0, 0, MAX_REPLICAS) if "min" in parameters else None
         high = int_parameter(parameters, "max", 1, 1, MAX_REPLICAS) if "max" in parameters else None
         return cls(latency_s, low, high, int_parameter(parameters, "hours", 24, 1, MAX_HOURS))
@@ -58,15 +58,13 @@ def comparison(query: WhatIfQuery, known: Known | None, past: Past | None) -> di
         InvalidQuery: the minimum is greater than the maximum.
     """
     if past is None:
-        return {
-            "why": "No past arrivals are known: planners record five-minute means, and a model without a planner has none."
-        }
+        return {"why": "No past arrivals are known. Only planners record arrivals, as five-minute means."}
     if known is None:
         return {"why": "The throughput of a replica is not known yet: no batch was observed."}
     low = known.objectives.low if query.low is None else query.low
     high = known.objectives.high if query.high is None else query.high
     if low > high:
-        raise InvalidQuery(f"min is {low} and max is {high}; good: min={high}&max={high}")
+        raise InvalidQuery(f"min is {low} and max is {high}, which is below min; for example min={high}&max={high}")
     latency_s = known.objectives.latency_s if query.latency_s is None else query.latency_s
     other = replace(known, objectives=replace(known.objectives, low=low, high=high, latency_s=latency_s))
     rates = list(past.rates)[-int(query.hours * _HOUR_S / past.step_s) :]

@@ -111,13 +111,13 @@ def _remove(folder: Path) -> None:
     if not folder.is_symlink() and not folder.exists():
         return
     if folder.is_symlink() or not folder.is_dir():
-        raise FetchError(f"{folder} is in the way: it is not a folder made by this program; remove it")
+        raise FetchError(f"{folder} already exists and was not created by halcyon fetch; remove it")
     for entry in folder.iterdir():
         if entry.is_dir() and not entry.is_symlink():
             if [below.name for below in entry.iterdir()] == [_ADDED]:
                 (entry / _ADDED).unlink()
                 entry.rmdir()
                 continue
-            raise FetchError(f"{entry} is in the way: it was not made by this program; remove it")
+            raise FetchError(f"{entry} already exists and was not created by halcyon fetch; remove it")
         entry.unlink()
     folder.rmdir()

@@ -285,7 +285,7 @@ class BackendProbes:
                 if suspicion != "silent" or not revision.succeeded or quiet_s < revision.hang_s:
                     return None
                 return (
-                    f"no request was answered for {quiet_s:.0f} s, a probe included; the longest execution took "
+                    f"no request was answered for {quiet_s:.0f} s, including a probe; the longest execution took "
                     f"{revision.longest_s:.1f} s"
                 )
             if not _is_failure(answer):

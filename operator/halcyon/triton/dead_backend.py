@@ -53,7 +53,7 @@ first to the last failure, because the failed requests of an idle pod can be the
 PROBED_SHARE = 0.25
 """Maximum ratio of successes to failures at which all clients' requests count as failing. The successes may be the
 agents' own probes."""
-EVERY_REQUEST_FAILS = "every request fails in the backend; whether the backend is dead is not proved"
+EVERY_REQUEST_FAILS = "every request fails in the backend, but it is not certain that the backend is dead"
 
 
 class PodRequests(NamedTuple):

@@ -124,7 +124,7 @@ async def test_a_queue_that_agents_report_is_scaled_for_and_silence_holds(operat
     assert scaling["desired"] == 5
     assert [(s["name"], s["target"]) for s in scaling["signals"]] == [("queueDepth", "10")]
     message = space.wait_condition("ScalingActive", "False", "MetricsMissing", limit_s=30)
-    assert "The replicas stay as they are" in message
+    assert "The number of replicas is not changed" in message
     always(space.replicas, lambda n: n == 5, goal="the count holds", for_s=HOLD_S)
 
 

@@ -109,7 +109,7 @@ INVALID: dict[str, tuple[Callable[[Object], str], str]] = {
     "above 4 KiB": (lambda obj: obj["data"][KEY] + " " * MAX_BYTES, f"the limit is {MAX_BYTES}"),
     "negative": (lambda obj: obj["data"][KEY].replace('"constantMilliseconds":80.0', '"constantMilliseconds":-80'), "'-80'"),
     "infinite": (lambda obj: obj["data"][KEY].replace('"constantMilliseconds":80.0', '"constantMilliseconds":Infinity'), "'inf'"),
-    "another revision": (lambda obj: obj["data"][KEY].replace('"revision":"m-', '"revision":"n-'), "and the model serves with m-"),
+    "another revision": (lambda obj: obj["data"][KEY].replace('"revision":"m-', '"revision":"n-'), "but the model serves with m-"),
 }  # fmt: skip
 
 

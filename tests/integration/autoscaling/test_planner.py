@@ -148,7 +148,7 @@ async def test_a_load_is_planned_for_and_explained_in_status_and_event(operator:
         assert raised[0]["note"].startswith("desired replicas changed from 1 to ")
     at_its_end = count(space)
     message = await asyncio.to_thread(space.wait_condition, "ScalingActive", "False", "MetricsMissing", limit_s=30)
-    assert "The replicas stay as they are" in message
+    assert "The number of replicas is not changed" in message
     # What had come by then was planned for.
     held = count(space)
     assert held >= at_its_end

@@ -86,7 +86,7 @@ def test_the_reason_for_fixed_replicas_is_in_the_condition(space: Space, halcyon
     assert halcyon("scale", "m", "2", "--reason", "two nodes only")[0] == 0
     until(
         lambda: space.condition("ScalingActive")[2],
-        lambda message: message == "the replicas are fixed at spec.replicas = 2 (two nodes only)",
+        lambda message: message == "the number of replicas is fixed: spec.replicas is 2 (two nodes only)",
         goal="the condition has the reason",
     )
 

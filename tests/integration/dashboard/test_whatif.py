@@ -82,7 +82,7 @@ async def test_a_past_is_reckoned_again_with_other_targets(cluster: Cluster, nam
         assert totals["current"]["replica_hours"] == pytest.approx(sum(current) / 12, abs=0.01)
 
         status, refused = what_if(latency="soon")
-        assert (status, refused) == (400, {"error": "latency is 'soon'; good: 200ms"})
+        assert (status, refused) == (400, {"error": "latency is 'soon'; it must be a duration, for example 200ms"})
         assert reader.ask(f"/api/models/{namespace}/none/whatif").status == 404
     finally:
         operator.stop()

@@ -107,7 +107,10 @@ def test_routes_are_written_once_the_cluster_knows_them_and_its_gateway_reports(
         space, kinds.GRPC_ROUTE, Accepted=("False", "no listener has this hostname"), ResolvedRefs=("True", "")
     )
     message = space.wait_condition("RoutesAccepted", "False", "RoutesRejected")
-    assert "GRPCRoute m was rejected: Accepted is False (BecauseOfTheTest): no listener has this hostname" in message
+    assert (
+        "GRPCRoute m was rejected: condition Accepted is False (BecauseOfTheTest): no listener has this hostname"
+        in message
+    )
     assert space.condition("Ready")[0] == "True"
 
     space.apply(deployment())

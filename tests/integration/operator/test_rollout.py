@@ -457,7 +457,7 @@ def test_an_aborted_canary_leaves_nothing_and_is_not_tried_again(
     status, output = command_output(kubectl, space, "abort")
     assert (status, output.split(",")[0]) == (0, f"modeldeployment.serving.halcyon.dev/m aborted (revision {bad}")
     message = space.wait_condition("Stalled", "True", "RolledBack")
-    assert "CanaryAborted: annotation serving.halcyon.dev/abort aborted the canary" in message
+    assert "CanaryAborted: the annotation serving.halcyon.dev/abort aborted the canary" in message
     until(lambda: of_slot(space, "b"), lambda left: not left, goal="its slot is gone")
     until(lambda: len(pods_of(space, "a")), lambda n: n == 3, goal="all pods are of the old one")
     operator.stop()

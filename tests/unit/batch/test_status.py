@@ -70,7 +70,7 @@ def test_a_runner_that_has_not_answered_is_pending() -> None:
     """It is starting, or a NetworkPolicy of the site denies the operator's requests as long as it runs."""
     (complete,) = batch_status(Observed())["conditions"]
     assert complete["reason"] == "Pending"
-    assert complete["message"] == "the runner has not answered the operator yet, at port 8080 of its pod"
+    assert complete["message"] == "the runner has not responded yet, at port 8080 of its pod"
 
 
 def test_rows_stay_known_while_a_new_runner_starts() -> None:

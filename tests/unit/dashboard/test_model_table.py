@@ -312,14 +312,14 @@ def test_a_model_that_changes_or_goes_changes_the_page() -> None:
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ({"state": "odd"}, "state is 'odd'; good: stalled, unready"),
-        ({"sort": "odd"}, "sort is 'odd'; good: urgency, state, name"),
-        ({"problem": "odd"}, "problem is 'odd'; good: any, unhealthy, unready, errors"),
+        ({"state": "odd"}, "state is 'odd'; it must be one of stalled, unready"),
+        ({"sort": "odd"}, "sort is 'odd'; it must be one of urgency, state, name"),
+        ({"problem": "odd"}, "problem is 'odd'; it must be one of any, unhealthy, unready, errors"),
         ({"namespace": "x" * 64}, "namespace has 64 characters; the limit is 63"),
-        ({"order": "odd"}, "order is 'odd'; good: ascending, descending"),
-        ({"limit": "201"}, "limit is '201'; good: a number from 1 to 200"),
-        ({"offset": "-1"}, "offset is '-1'; good: a number from 0"),
-        ({"offset": "9" * 50}, "good: a number from 0"),
+        ({"order": "odd"}, "order is 'odd'; it must be ascending or descending"),
+        ({"limit": "201"}, "limit is '201'; it must be a number from 1 to 200"),
+        ({"offset": "-1"}, "offset is '-1'; it must be a number from 0"),
+        ({"offset": "9" * 50}, "it must be a number from 0"),
         ({"text": "x" * 201}, "text has 201 characters; the limit is 200"),
     ],
 )

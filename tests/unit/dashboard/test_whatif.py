@@ -54,11 +54,11 @@ def test_an_empty_request_repeats_the_present() -> None:
 @pytest.mark.parametrize(
     ("query", "words"),
     [
-        ({"latency": "soon"}, "latency is 'soon'; good: 200ms"),
-        ({"latency": "0ms"}, "latency is '0ms'; good: 200ms"),
-        ({"min": "-1"}, "min is '-1'; good: a number from 0 to 1000"),
-        ({"max": "0"}, "max is '0'; good: a number from 1 to 1000"),
-        ({"hours": "361"}, "hours is '361'; good: a number from 1 to 360"),
+        ({"latency": "soon"}, "latency is 'soon'; it must be a duration, for example 200ms"),
+        ({"latency": "0ms"}, "latency is '0ms'; it must be a duration, for example 200ms"),
+        ({"min": "-1"}, "min is '-1'; it must be a number from 0 to 1000"),
+        ({"max": "0"}, "max is '0'; it must be a number from 1 to 1000"),
+        ({"hours": "361"}, "hours is '361'; it must be a number from 1 to 360"),
     ],
 )
 def test_an_invalid_wish_is_refused_with_a_good_example(query: dict[str, str], words: str) -> None:

@@ -366,7 +366,7 @@ def test_foreign_files_in_the_repository_are_left_alone(pod: Pod, kind: str) -> 
         (target / "1").mkdir(parents=True)
     reason, message = pod.refusal()
     assert reason == "FetchFailed"
-    assert "is in the way" in message
+    assert "was not created by halcyon fetch" in message
     assert (precious / "deep" / "file").read_text() == "kept"
     assert os.path.lexists(target)
 

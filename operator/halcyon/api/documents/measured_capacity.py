@@ -167,12 +167,12 @@ def line_for(document: MeasuredCapacity, served: Served) -> MeasuredLine:
     ):
         if measured != current:
             raise MeasuredCapacityError(
-                f"it was measured with {label} {measured or 'none'}, and the model serves with {current or 'none'}"
+                f"it was measured with {label} {measured or 'none'}, but the model serves with {current or 'none'}"
             )
     for line in document.lines:
         if line.instances == served.instances:
             return line
     counts = ", ".join(str(line.instances) for line in document.lines)
     raise MeasuredCapacityError(
-        f"it was measured with {counts} instances in a replica, and spec.runtime.instancesPerGPU gives {served.instances}"
+        f"it was measured with {counts} instances in a replica, but spec.runtime.instancesPerGPU gives {served.instances}"
     )

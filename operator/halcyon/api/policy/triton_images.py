@@ -43,7 +43,7 @@ def outdated(image: str) -> list[str]:
     if match is None or image.startswith("localhost/") or match[1] >= CURRENT_RELEASE:
         return []
     fault = (
-        f"has known ways around its restricted APIs (CVE-2026-24206, CVE-2026-24207, fixed in {SAFE_RELEASE})"
+        f"has known vulnerabilities in its restricted APIs (CVE-2026-24206, CVE-2026-24207, fixed in {SAFE_RELEASE})"
         if match[1] < SAFE_RELEASE
         else f"lacks the security fixes of {CURRENT_RELEASE}"
     )

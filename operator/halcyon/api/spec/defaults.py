@@ -165,7 +165,7 @@ def ignored(spec: Spec) -> tuple[str, ...]:
     if policy(spec) == "Planner":
         if scaling.behavior is not None:
             sentences.append(
-                "spec.scaling.behavior: ignored with policy Planner, which paces itself; set policy: Rules to use it"
+                "spec.scaling.behavior: ignored with policy Planner, which has its own limits on the pace; set policy: Rules to use it"
             )
         return (*sentences, *_ignored_limits(scaling))
     if scaling.targets.latency is not None:

@@ -34,7 +34,7 @@ class Violation:
 
 _TOO_DEEP = Violation(
     "invalid-value",
-    "spec is nested too deeply to be read; spec.model.source.configMap.name is about as deep as a valid spec gets",
+    "spec is nested too deeply to be read; valid specs have few levels, for example spec.model.source.configMap.name",
 )
 
 

@@ -227,7 +227,7 @@ async def run(runtime: RuntimeSocket, controller: HaproxyController) -> None:
                 if excess.has_others:
                     limited_until[excess.source] = now + SLOW_FOR_S
         except HaproxyError as error:
-            log("warning", "slow requests could not be ended; the next look tries again", error=str(error))
+            log("warning", "slow requests could not be ended; the next pass tries again", error=str(error))
 
 
 async def _end(runtime: RuntimeSocket, excess: Excess) -> None:
@@ -239,7 +239,7 @@ async def _end(runtime: RuntimeSocket, excess: Excess) -> None:
     )
     log(
         "warning",
-        "ended requests that waited for their client, because others wait for a server",
+        "ended requests that waited for their clients, because other requests wait for a server",
         source=excess.source,
         requests=len(excess.requests),
     )

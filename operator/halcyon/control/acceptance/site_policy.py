@@ -51,7 +51,7 @@ def _own_secret(scope: Scope, spec: Spec) -> list[str]:
     namespace, _, name = scope.site.own_secret.partition("/")
     if namespace != scope.key.namespace or name not in secret_names(spec):
         return []
-    return [f"the spec refers to Secret {name}, which contains the operator's private key; name another Secret"]
+    return [f"the spec refers to Secret {name}, which contains the operator's private key; use another Secret"]
 
 
 def _queries(scope: Scope, spec: Spec) -> list[str]:
@@ -62,14 +62,13 @@ def _queries(scope: Scope, spec: Spec) -> list[str]:
     used, policy = queries(_subject(scope, spec), ()), scope.site.policy
     if not used:
         return []
-    prefix = f"spec.rollout.canary.analysis.metrics has {', '.join(used)}"
+    subject = f"spec.rollout.canary.analysis.metrics has {', '.join(used)}"
     if not scope.site.has_prometheus:
-        no_server = "this site has no Prometheus (chart value prometheus.url)"
-        return [f"{prefix}, but {no_server}; remove spec.rollout.canary.analysis.metrics"]
+        return [f"{subject}, but this site has no Prometheus (chart value prometheus.url is not set); remove them"]
     if policy.canary.query_namespaces is not None or scope.key.namespace in policy.exempt_namespaces:
         return []
-    reason = f"namespace {scope.key.namespace} may not query Prometheus (chart value sitePolicy.canary.queryNamespaces)"
-    return [f"{prefix}, but {reason}; remove spec.rollout.canary.analysis.metrics"]
+    setting = "chart value sitePolicy.canary.queryNamespaces"
+    return [f"{subject}, but namespace {scope.key.namespace} may not query Prometheus ({setting}); remove them"]
 
 
 def _metric(scope: Scope, spec: Spec) -> list[str]:
@@ -78,14 +77,13 @@ def _metric(scope: Scope, spec: Spec) -> list[str]:
     defined = scope.site.queries
     if metric is None or metric.query in defined:
         return []
-    prefix = f"spec.scaling.targets.metric.query is {metric.query}"
+    query = f"spec.scaling.targets.metric.query is {metric.query}"
     if not defined:
         return [
-            f"{prefix}, but this site defines no queries (chart value prometheus.queries); remove spec.scaling.targets.metric"
+            f"{query}, but this site defines no queries (chart value prometheus.queries); remove spec.scaling.targets.metric"
         ]
-    names = ", ".join(defined)
     return [
-        f"{prefix}, but this site defines only {names} (chart value prometheus.queries); for example query: {defined[0]}"
+        f"{query}, but this site defines only {', '.join(defined)} (chart value prometheus.queries); for example query: {defined[0]}"
     ]
 
 
@@ -100,9 +98,9 @@ def _too_many_gpus(scope: Scope, spec: Spec) -> list[str]:
     if limit is None or ResourceLimit(limit, scope.gpus.elsewhere).allows(requested, held=scope.gpus.granted):
         return []
     message = (
-        f"this model can use up to {requested} GPUs (spec.runtime.gpu.count times the maximum replicas), and the other "
-        f"models of namespace {scope.key.namespace} up to {scope.gpus.elsewhere}. The limit for a namespace is {limit} "
-        "(chart value sitePolicy.limits.gpusPerNamespace). Lower spec.scaling.maxReplicas, or spec.replicas without "
-        "scaling, for example maxReplicas: 1"
+        f"this model can use up to {requested} GPUs (spec.runtime.gpu.count times the maximum number of replicas), and the other "
+        f"models of namespace {scope.key.namespace} up to {scope.gpus.elsewhere} GPUs. The limit for a namespace is {limit} GPUs "
+        "(chart value sitePolicy.limits.gpusPerNamespace). Lower spec.scaling.maxReplicas (spec.replicas if "
+        "scaling is not set), for example maxReplicas: 1"
     )
     return [message]

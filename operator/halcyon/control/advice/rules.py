@@ -155,7 +155,7 @@ def _missing_size(evidence: ModelEvidence, ease: float) -> AdviceFinding | None:
     # If the model's own configuration limits the batches, full batches all have the same size.
     if rows < 0.8 * ease * sent and not (rows >= 0.4 * ease * sent and largest >= 1.5 * rows):
         return None
-    reason = f"the balancers send at most {sent:.0f} rows at once for each instance, and batches have {rows:.1f}"
+    reason = f"the balancers send at most {sent:.0f} rows at once for each instance, and batches have {rows:.1f} rows"
     return _larger(evidence, 2 ** math.ceil(math.log2(2 * max(rows, min(largest, sent)))), reason, ease)
 
 
@@ -252,7 +252,7 @@ def _idle_minimum(evidence: ModelEvidence, _ease: float) -> AdviceFinding | None
     value = max(need, min(min_replicas, 2)) if need else 1 - may_sleep
     if value >= min_replicas:
         return None
-    reason = f"the busiest five minutes of the last day needed {need} of at least {min_replicas} replicas"
+    reason = f"the busiest five minutes of the last day needed {need}, and the minimum is {min_replicas} replicas"
     return AdviceFinding(
         str(value),
         reason if need else "no request arrived in the last day",

@@ -308,7 +308,7 @@ def _shown(
     reading = result.reading
     targets = spec.scaling.targets if spec.scaling else Targets()
     if reading.waiting is None:
-        why = "; ".join(result.unknown) or "it is not known"
+        why = "; ".join(result.unknown) or "the value is unknown"
         queue = Signal("queueDepth", target=targets.queue_depth, missing=why)
     else:
         queue = Signal("queueDepth", means.waiting, targets.queue_depth, at=reading.at, shown=means.waiting)
@@ -317,12 +317,12 @@ def _shown(
         value = reading.concurrency
         concurrency = Signal("concurrency", value, targets.concurrency, at=reading.at, shown=value)
         if value is None:
-            concurrency = replace(concurrency, at=None, missing="; ".join(result.unknown) or "it is not known")
+            concurrency = replace(concurrency, at=None, missing="; ".join(result.unknown) or "the value is unknown")
         signals = (queue, concurrency)
     if spec.runtime.gpus == 0 or (reading.gpu is None and targets.gpu_utilization is None):
         return signals
     if means.gpu is None:
-        why = "too few of the ready pods report it, and no other source has it" if ready else ""
+        why = "too few ready pods report the GPU utilisation, and no other source has it" if ready else ""
         return *signals, Signal("gpuUtilization", target=targets.gpu_utilization, source=source, missing=why)
     total = means.gpu * ready
     return *signals, Signal("gpuUtilization", total, targets.gpu_utilization, at=gpu_at, source=source, shown=means.gpu)
@@ -331,7 +331,7 @@ def _shown(
 def _failures(observation: Observation, state: PodState) -> dict[str, str]:
     """Return the backend failures of the pods in the given state, by pod. In `maintenance`, every pod has failed."""
     return {
-        pod.name: pod.backend_failure or "its agent gave no reason"
+        pod.name: pod.backend_failure or "the balancer agent reported no reason"
         for pod in observation.pods
         if pod.state == state and (pod.backend_failure or state == "maintenance")
     }

@@ -41,13 +41,15 @@ def conflict(conflicts: list[ConflictingObject]) -> Acceptance:
     """Return the rejection of a spec because of conflicting objects. Its message names them."""
     objects = ", ".join(f"{s.kind} {s.name}" for s in conflicts)
     if all(s.leaving for s in conflicts):
-        message = f"waiting for the deletion of {objects}, which belonged to a deleted ModelDeployment of the same name"
+        message = f"Halcyon is waiting for the deletion of {objects} of a deleted ModelDeployment with the same name"
     else:
-        fact, them = f"{objects} already exists and does not belong to this ModelDeployment", "it"
-        if len(conflicts) > 1:
-            fact, them = f"{objects} already exist and do not belong to this ModelDeployment", "them"
         message = (
-            f"{fact}; Halcyon will not modify {them}. Delete {them} (or recreate {them} under another name), or choose "
-            "another name for the ModelDeployment"
+            f"{objects} already exists and does not belong to this ModelDeployment; Halcyon will not modify it. Delete "
+            "it, recreate it under another name, or choose another name for the ModelDeployment"
         )
+        if len(conflicts) > 1:
+            message = (
+                f"{objects} already exist and do not belong to this ModelDeployment; Halcyon will not modify them. Delete "
+                "them, recreate them under other names, or choose another name for the ModelDeployment"
+            )
     return Acceptance(accepted=False, reason=Reason.CONFLICT, message=message)

@@ -82,7 +82,7 @@ def _failure(container: Json) -> str:
     waiting = container["state"].get("waiting") or {}
     terminated = container["state"].get("terminated") or container["lastState"].get("terminated") or {}
     if (reason := waiting.get("reason") or "") not in _CREATING:
-        return f"{_name(container)} waits: {reason}: {waiting.get('message') or container.get('image')}"
+        return f"{_name(container)} is waiting: {reason}: {waiting.get('message') or container.get('image')}"
     if not terminated.get("exitCode"):
         return ""
     text = f"terminated: {terminated.get('reason') or 'Error'} (exit code {terminated['exitCode']})"

@@ -123,27 +123,28 @@ class BackendRestart:
                 await self.client.patch(kinds.POD, scope.key.namespace, name, body)
         except (errors.Busy, errors.NotFound, errors.Conflicted) as error:
             log.info(
-                "cannot restart or evict a pod with a dead backend yet; retrying",
+                "a pod with a dead backend cannot be restarted or evicted yet; retrying",
                 extra={"key": str(scope.key), "pod": name, "error": str(error)},
             )
             return
         except errors.Refused as error:
             # For example by an admission policy. Other pods are repaired meanwhile, and the reconcile goes on.
             record.orders[name] = Order(now, _restarts(pod), max(MAX_RESTARTS, order.count + 1 if order else 0))
-            request = "replacement" if evicts else "restart; it is replaced instead"
-            action = f"the API server rejected its {request}: {error}"
+            action = f"the API server rejected the restart of its container; the pod is replaced instead: {error}"
+            if evicts:
+                action = f"the API server rejected the eviction of the pod: {error}"
         else:
             if evicts:
                 record.replaced += 1
                 action = f"the pod is being replaced, because its backend died again after {MAX_RESTARTS} restarts"
             else:
                 record.orders[name] = Order(now, _restarts(pod), 1 if order is None else order.count + 1)
-                action = "the pod gets no requests, and its container is being restarted"
+                action = "the pod receives no requests, and its container is being restarted"
         record.at = now
         message = f"the backend of pod {name} is dead: {reason}; {action}"
         self.events.record(scope.resource, NewEvent("Warning", "BackendDied", message))
         log.warning(
-            "restarting or replacing a pod with a dead backend",
+            "the backend of a pod is dead; restarting or replacing the pod",
             extra={"key": str(scope.key), "pod": name, "reason": reason, "done": action},
         )
 

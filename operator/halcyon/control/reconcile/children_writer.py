@@ -68,14 +68,14 @@ class _FreshnessCheck:
             return
         meta = {} if live is None else live["metadata"]
         if meta.get("uid") != cached["uid"] or "deletionTimestamp" in meta:
-            raise StaleModel(409, f"ModelDeployment {key} was deleted; nothing is written for it")
+            raise StaleModel(409, f"ModelDeployment {key} was deleted, so its objects are not written")
         written = self.caches.own_writes.version(key, MODEL_DEPLOYMENT, key)
         if meta["resourceVersion"] not in {cached["resourceVersion"], written}:
-            raise StaleModel(409, f"ModelDeployment {key} has changed; nothing is written for its earlier version")
+            raise StaleModel(409, f"ModelDeployment {key} has changed; the next reconcile writes its objects")
         for name in (names.server(key.name, slot) for slot in names.SLOTS if creates):
             # Each kind has a watch of its own: the present ModelDeployment may be cached before the deletion of a slot's Deployment.
             if own(self.scope, DEPLOYMENT, name) and await self._read(DEPLOYMENT, Key(key.namespace, name)) is None:
-                raise StaleModel(409, f"Deployment {key.namespace}/{name} was deleted; no object is created")
+                raise StaleModel(409, f"Deployment {key.namespace}/{name} was deleted; the next reconcile creates it")
 
     async def _read(self, kind: Kind, key: Key) -> Object | None:
         if (kind, key) not in self._reads:

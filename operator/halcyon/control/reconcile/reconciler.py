@@ -227,12 +227,12 @@ class Reconciler:
         if stored is None or not accepted_spec_digest.was_edited(stored, scope.revisions, scope.accepted):
             return
         message = (
-            f"another writer changed {balancer.ACCEPTED_KEY} in ConfigMap {name}; Halcyon ignores the change and restores "
-            "the accepted spec. Change the ModelDeployment instead, for example spec.scaling.maxReplicas"
+            f"another writer changed the key {balancer.ACCEPTED_KEY} of ConfigMap {name}; Halcyon ignores the change and restores "
+            "the accepted spec. To change the model, edit the ModelDeployment, for example its field spec.scaling.maxReplicas"
         )
         if self.events.record(scope.resource, NewEvent("Warning", "AcceptedSpecEdited", message)):
             log.warning(
-                "restoring the stored accepted spec, which another writer changed",
+                "another writer changed the stored accepted spec; restoring it",
                 extra={"key": str(scope.key), "config_map": name},
             )
 

@@ -93,7 +93,7 @@ class ReleaseOverlap:
             lease = await self.client.get(kinds.LEASE, namespace, name) if namespace and name else None
         except errors.Refused as error:
             # Uninstalling a release also removes the permission to read its Lease.
-            log.info("cannot read the Lease of another release", extra={"release": release, "error": str(error)})
+            log.info("cannot read the Lease of another Helm release", extra={"release": release, "error": str(error)})
             lease = None
         version = "" if lease is None else str(lease["metadata"]["resourceVersion"])
         changed_at = now if cached is None or cached.version != version else cached.changed_at
@@ -104,8 +104,8 @@ class ReleaseOverlap:
 
     async def _report(self, key: Key, resource: Object, manager: str, reported: Object | None) -> None:
         message = (
-            f"{self.release} also watches this namespace, but {manager} manages the model. Only one release may "
-            "watch a namespace: uninstall one of them, or change its chart value watchNamespaces"
+            f"{self.release} also watches this namespace, but {manager} manages the model. Only one Helm release may "
+            "watch a namespace: uninstall one of the releases, or change the chart value watchNamespaces of one"
         )
         if self._logged.get(key) != manager:
             self._logged[key] = manager

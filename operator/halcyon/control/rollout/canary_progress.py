@@ -99,9 +99,9 @@ def advance(
         return Advance(record, step.weight, pods, outcome, message, due, paused)
 
     if request == "abort":
-        return state("aborted", f"annotation {ABORT} aborted the canary at {stage}")
+        return state("aborted", f"the annotation {ABORT} aborted the canary at {stage}")
     if request == "promote" and ready:
-        return state("promoted", f"annotation {PROMOTE} promoted the canary at {stage}")
+        return state("promoted", f"the annotation {PROMOTE} promoted the canary at {stage}")
     is_judged = rules.analysis.mode == "Enabled"
     if canary_result is not None and canary_result.action == "rollback" and is_judged:
         return state("worse", f"{canary_result.why} ({stage})")
@@ -109,7 +109,7 @@ def advance(
         return state("goes on", f"{stage}; {ready} of {pods} canary pods are ready")
     record = record if record.step_at else replace(record, step_at=rfc3339(now))
     if step.pause.duration is None and request != "step":
-        return state("goes on", f"{stage}; paused until someone resumes the rollout", paused=True)
+        return state("goes on", f"{stage}; the canary is paused until a user resumes the rollout", paused=True)
     pause_end = (epoch_seconds(record.step_at) or now) + duration_s(step.pause.duration or "0s")
     if now < pause_end and request != "step":
         return state("goes on", f"{stage}; the step lasts at least until {rfc3339(pause_end)}", pause_end)

@@ -73,7 +73,7 @@ class _Metric:
         if not self.failures:
             return result
         max_failures = self.spec.failure_limit
-        return f"{result}; consecutive values beyond the limit: {self.failures} (rollback after {max_failures})"
+        return f"{result}; consecutive values beyond the limit: {self.failures} (the canary is rolled back at {max_failures})"
 
     def take(self, value: float | None, now: float, missing: str = "the query has no result") -> None:
         """Record a new result of the metric's query. If there is no value, `missing` is the reason."""

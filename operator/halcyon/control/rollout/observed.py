@@ -150,7 +150,7 @@ class ObservedRollout:
         if pod_failure:
             return RevisionFailure(pod_failure.reason, f"pod {pod_failure.pod}: {pod_failure.message}")
         if slot and slot.paused and not own_pods:
-            text = f"Deployment {slot.name} is paused, so no pod gets the revision; run kubectl rollout resume deployment/{slot.name}"
+            text = f"Deployment {slot.name} is paused, so no pods of the new revision are created; run kubectl rollout resume deployment/{slot.name}"
             return RevisionFailure(Reason.DEPLOYMENT_PAUSED, text)
         return RevisionFailure(Reason.POD_CREATION_FAILED, slot.rejection) if slot and slot.rejection else None
 

@@ -140,7 +140,7 @@ def _idle_canary(observed: ObservedRollout, placement: _Placement) -> RevisionFa
     would then serve all requests without a comparison. The canary doesn't wait if they can't be created or scheduled.
     """
     if not observed.count:
-        return RevisionFailure(Reason.SCALED_TO_ZERO, "the canary continues when the model has replicas again")
+        return RevisionFailure(Reason.SCALED_TO_ZERO, "the canary continues after a scale-up from 0 replicas")
     good, home = placement.good, observed.slots.get(placement.home)
     if good is None or home is None or observed.live_in(placement.slot):
         return None
@@ -148,7 +148,7 @@ def _idle_canary(observed: ObservedRollout, placement: _Placement) -> RevisionFa
     is_hopeless = observed.has_surge_timed_out(waiting) or (waiting is None and bool(home.rejection))
     if is_hopeless or any(map(pods.holds_node, observed.live_in(placement.home))):
         return None
-    return RevisionFailure(Reason.PROGRESSING, f"the canary continues when a pod of revision {good.key} has a node")
+    return RevisionFailure(Reason.PROGRESSING, f"the canary continues when a pod of revision {good.key} is scheduled")
 
 
 def _waiting_plan(observed: ObservedRollout, requested: Revision, placement: _Placement, good: Revision) -> RolloutPlan:

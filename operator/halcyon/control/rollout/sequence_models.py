@@ -39,10 +39,9 @@ def objection(scope: Scope, spec: Spec, requested: Revision) -> str:
         return ""
     field = "spec.scaling.maxReplicas" if spec.scaling is not None else "spec.replicas"
     return (
-        f"the model's config.pbtxt has sequence_batching but {field} is {max_replicas}: all requests of a "
-        "sequence must reach the same pod, and balancers do not read the sequence id in request "
-        "bodies; set traffic: {stickiness: {header: x-sequence-id}} and send this header from "
-        f"clients, or set {field.rpartition('.')[2]}: 1"
+        f"the model's config.pbtxt has sequence_batching, but {field} is {max_replicas}. All requests of a "
+        "sequence must reach the same pod, and balancers do not read the sequence ID in request bodies. Set "
+        f"spec.traffic.stickiness: {{header: x-sequence-id}} and send this header with each request, or set {field}: 1"
     )
 
 

@@ -44,7 +44,7 @@ def _rejection(observed: ObservedRollout, canary: Revision, requested: Revision)
     scope, canary_result = observed.scope, observed.scope.canary
     name = names.revision(scope.key.name, canary.key)
     if canary_request(scope.meta.get("annotations") or {}, canary.key, name) == "abort":
-        message = f"annotation {ABORT} aborted the canary after the spec had changed to revision {requested.key}"
+        message = f"the annotation {ABORT} aborted the canary after the spec had changed to revision {requested.key}"
         return RevisionFailure(Reason.CANARY_ABORTED, message)
     is_judged = (observed.spec.rollout.canary or Canary()).analysis.mode == "Enabled"
     if not is_judged or canary_result is None or canary_result.revision != canary.key:

@@ -51,8 +51,9 @@ def surge_settings(observed: ObservedRollout, target: Revision, target_slot: Slo
             return SURGE
         why = RolloutRecord.of(target).why_replacing
         if unschedulable is not None and not continues:
-            prefix = f"no capacity for an additional pod was available for {observed.spec.rollout.surge_timeout}: "
-            why = unschedulable.message if unschedulable.is_certain else prefix + unschedulable.message
+            why, timeout = unschedulable.message, observed.spec.rollout.surge_timeout
+            if not unschedulable.is_certain:
+                why = f"no capacity for an additional pod was available for {timeout}: {why}"
     if continues and slot is not None:
         floor = slot.count - slot.max_unavailable
     else:

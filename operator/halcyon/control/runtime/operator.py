@@ -310,7 +310,7 @@ class Operator:
     def _stuck(self) -> str:
         idle_s = self.workers.idle_s()
         is_stuck = len(self.queue) > 0 and self.leadership.is_leader and idle_s > STUCK_TIMEOUT_S
-        return f"keys are queued and no reconcile began or ended for {idle_s:.0f} s" if is_stuck else ""
+        return f"models are queued, but no reconcile began or ended for {idle_s:.0f} s" if is_stuck else ""
 
     def _readiness(self) -> dict[str, Callable[[], str]]:
         return {

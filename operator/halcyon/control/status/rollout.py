@@ -79,7 +79,7 @@ def explanation(name: str, plan: ReconcilePlan, rollout: RolloutPlan) -> str:
             return f"revision {key} failed; rolling back to revision {rollout.target.key}. {why}. {_RETRY_HINT}"
         case RolloutPhase.FAILED:
             cause = "spec.rollout.onFailure is Stay" if rollout.good else "there is no earlier revision to roll back to"
-            return f"revision {key} failed and will not be rolled back: {cause}. {why}"
+            return f"revision {key} failed and will not be rolled back, because {cause}. {why}"
         case RolloutPhase.BLOCKED:
             cause = failure.message if failure else "the cause is unknown"
             return f"revision {key} is waiting for capacity: {cause}. {_remedy(plan, rollout)}"
@@ -92,7 +92,7 @@ def explanation(name: str, plan: ReconcilePlan, rollout: RolloutPlan) -> str:
                     step = f"{key}/{rollout.record.step + 1}"
                     hint = (
                         f"To start the next step of the canary, run halcyon promote {name} --step, or set the "
-                        f"annotation {PROMOTE_STEP} to {step}. The annotation {PROMOTE} promotes the canary, and {ABORT} aborts it"
+                        f"annotation {PROMOTE_STEP} to {step}. The annotation {PROMOTE} promotes the canary, and the annotation {ABORT} aborts it"
                     )
                     detail += f". {hint}"
                 return f"revision {key} is a canary: {rollout.canary.message}{detail}"
@@ -110,8 +110,8 @@ def _remedy(plan: ReconcilePlan, rollout: RolloutPlan) -> str:
     spec = plan.spec
     if spec is None or rollout.pace.strategy == "Replace":
         return (
-            "The rollout continues as soon as there is capacity. "
-            "Add nodes, lower the replicas of a model, or raise the quota"
+            "The rollout continues as soon as capacity is available. "
+            "Add nodes, reduce the replicas of a model, or raise the quota of the namespace"
         )
     count = defaults.bounded_replicas(spec)
     kept_pods = "the only serving pod" if count == 1 or spec.rollout.strategy == "Auto" else f"all {count} old pods"
@@ -172,11 +172,11 @@ def outdated(scope: Scope, plan: ReconcilePlan) -> Condition | None:
         return None  # a refresh would try a failed revision again
     origin = f"by version {rollout.requested.version}" if rollout.requested.version else "by an earlier version"
     if rollout.requested.version == scope.site.version:
-        origin = "with former operator settings"
+        origin = "with earlier operator settings"
     further = len(differs) - _MAX_NAMED
     fields = ", ".join(differs[:_MAX_NAMED]) + (f" and {further} more" if further > 0 else "")
     text = (
-        f"the pod template of revision {rollout.requested.key} was rendered {origin}, and stays in use. The current "
+        f"the pod template of revision {rollout.requested.key} was rendered {origin} and stays in use. The current "
         f"operator would render {fields} differently. To roll out the new template, run halcyon refresh "
         f"{scope.key.name}"
     )

@@ -48,11 +48,11 @@ def accepted(scope: Scope, plan: ReconcilePlan) -> Condition | None:
         return Condition(Type.ROUTES_ACCEPTED, status=False, reason=Reason.ROUTE_CONFLICT, message=message)
     if waiting := [text for accepted, text in results if accepted is None]:
         message = (
-            f"{target}: {'; '.join(waiting)}. Check that the Gateway exists, and that its listeners allow routes "
-            f"from namespace {scope.key.namespace}"
+            f"{target} has not accepted all routes yet: {'; '.join(waiting)}. Check that the Gateway exists and that its "
+            f"listeners allow routes from namespace {scope.key.namespace}"
         )
         return Condition(Type.ROUTES_ACCEPTED, status=None, reason=Reason.ROUTES_PENDING, message=message)
-    message = f"{target} has accepted {' and '.join(text for _, text in results)}"
+    message = f"{target} has accepted {' and '.join(route for _, route in results)}"
     return Condition(Type.ROUTES_ACCEPTED, status=True, reason=Reason.ROUTES_ACCEPTED, message=message)
 
 
@@ -93,7 +93,7 @@ def _result(scope: Scope, kind: Kind, gateway: Gateway) -> tuple[bool | None, st
             condition = conditions.get(required) or {}
             if condition.get("status") == "False":
                 return False, (
-                    f"{kind.kind} {scope.key.name} was rejected: {required} is False "
+                    f"{kind.kind} {scope.key.name} was rejected: condition {required} is False "
                     f"({condition.get('reason')}): {condition.get('message')}"
                 )
     if not parents or any(c.get(required, {}).get("status") != "True" for c in parents for required in _REQUIRED):

@@ -48,7 +48,7 @@ def active(scope: Scope, plan: ReconcilePlan) -> Condition:
         return Condition(kind, status=False, reason=writer.reason, message=writer.message)
     scaling = plan.spec.scaling
     if scaling is None:
-        text = f"the replicas are fixed at spec.replicas = {plan.replicas}{_user_reason(scope)}"
+        text = f"the number of replicas is fixed: spec.replicas is {plan.replicas}{_user_reason(scope)}"
         return Condition(kind, status=True, reason=Reason.FIXED_REPLICAS, message=text)
     decision = published_decision(scope)
     if scope.scaling.settling and (previous := previous_condition(scope, kind)) is not None:
@@ -56,7 +56,7 @@ def active(scope: Scope, plan: ReconcilePlan) -> Condition:
     if decision is None:
         return Condition(kind, status=None, reason=Reason.UNKNOWN, message="no balancer agent has reported yet")
     if decision.unknown:
-        text = f"{decision.unknown}. The replicas stay as they are"
+        text = f"no decision is possible: {decision.unknown}. The number of replicas is not changed"
         return Condition(kind, status=False, reason=Reason.METRICS_MISSING, message=text)
     if scaling.mode != "Active":
         reason = Reason.PAUSED if scaling.mode == "Paused" else Reason.RECOMMENDING
@@ -101,7 +101,7 @@ def _user_reason(scope: Scope) -> str:
 def _explanation(decision: Decision) -> str:
     """Return the reason of a decision, and the maximum time until the next one unless the HPA decides."""
     if decision.desired is None:
-        return decision.why or "as the HPA decides"
+        return decision.why or "made by the HPA"
     return f"{decision.why}; next decision within {math.ceil(decision.next_decision_s)} s"
 
 

@@ -5,7 +5,6 @@ Each condition has one function. Its truth table is above the function.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,7 +30,7 @@ def target_pods(scope: Scope, plan: ReconcilePlan) -> list[Object]:
     return [p for p in scope.pods if plan.target is not None and pods.revision(p) == plan.target.key]
 
 
-_NO_GPU = re.compile(r"unsupported gpu id|no GPUs are available|No CUDA GPUs|no NVIDIA driver|CUDA driver version")
+_NO_GPU = ("unsupported gpu id", "no GPUs are available", "No CUDA GPUs", "no NVIDIA driver", "CUDA driver version")
 """Errors of Triton, PyTorch and CUDA in a pod without a GPU."""
 _FETCHER_REASONS = {Reason.MODEL_CONFIG_INVALID, Reason.MODEL_SOURCE_NOT_FOUND, Reason.MODEL_DOWNLOAD_FAILED}
 
@@ -45,18 +44,18 @@ _FETCHER_REASONS = {Reason.MODEL_CONFIG_INVALID, Reason.MODEL_SOURCE_NOT_FOUND, 
 def model_loaded(scope: Scope, plan: ReconcilePlan) -> Condition:
     """Return the ModelLoaded condition of a model."""
     own_pods = target_pods(scope, plan)
-    if any(pods.is_ready(p) for p in own_pods):
-        text = f"Triton has loaded {plan.target.model if plan.target else ''}"
+    if plan.target is not None and any(pods.is_ready(p) for p in own_pods):
+        text = f"Triton has loaded model {plan.target.model}"
         return Condition(Type.MODEL_LOADED, status=True, reason=Reason.LOADED, message=text)
     failure = pods.failure(own_pods)
     if failure and failure.reason in _FETCHER_REASONS:
         return Condition(Type.MODEL_LOADED, status=False, reason=failure.reason, message=failure.message)
     if (error := load_error(scope, plan)) is not None:
-        if plan.spec is not None and plan.spec.runtime.gpus == 0 and _NO_GPU.search(error):
-            error += ". The spec requests no GPU; to request one, set spec.runtime.gpu, for example {count: 1}"
+        if plan.spec is not None and plan.spec.runtime.gpus == 0 and any(text in error for text in _NO_GPU):
+            error = f"{error}. The spec requests no GPU; to request one, set spec.runtime.gpu, for example {{count: 1}}"
         return Condition(Type.MODEL_LOADED, status=False, reason=Reason.LOAD_FAILED, message=error)
     if own_pods:
-        text = f"{len(own_pods)} pods of the revision have been created; none has reported yet whether the model loaded"
+        text = f"no pod of the revision has reported yet whether the model has loaded (pods created: {len(own_pods)})"
         return Condition(Type.MODEL_LOADED, status=None, reason=Reason.LOADING, message=text)
     text = "no pod has tried to load the model yet"
     return Condition(Type.MODEL_LOADED, status=None, reason=Reason.UNKNOWN, message=text)
@@ -142,4 +141,4 @@ def _failed_pod(scope: Scope) -> str:
     _, name, stage = max(failed, key=lambda entry: entry[:2])
     text = f"pod {name} has failed: {stage.reason}" + (f": {stage.message}" if stage.message else "")
     count = len(failed)
-    return text if count == 1 else f"{text}; {count} pods have failed within {_FAILED_FOR_S / 60:.0f} minutes"
+    return text if count == 1 else f"{text}; {count} pods have failed in the last {_FAILED_FOR_S / 60:.0f} minutes"

@@ -126,7 +126,8 @@ def _accepted(scope: Scope, plan: ReconcilePlan) -> Condition:
         return Condition(Type.ACCEPTED, status=False, reason=Reason.FORBIDDEN, message=scope.rejected_write)
     message = acceptance.message
     if not acceptance.accepted and plan.spec is not None and not plan.conflicts:
-        message = conditions.ending(message, "; the last accepted spec stays in effect")
+        consequence = "the last accepted spec stays in effect"
+        message = conditions.ending(message, f"; {consequence}")
     return Condition(Type.ACCEPTED, status=acceptance.accepted, reason=acceptance.reason, message=message)
 
 
@@ -168,7 +169,7 @@ def _advice(scope: Scope, plan: ReconcilePlan) -> Condition | None:
 # isn't needed           -            True     NoBalancer
 def _balancer_ready(scope: Scope, plan: ReconcilePlan) -> Condition:
     if plan.spec is not None and routing_mode.is_direct(plan.spec):
-        text = f"spec.traffic.mode is {plan.spec.traffic.mode}: clients reach the servers without a balancer"
+        text = f"spec.traffic.mode is {plan.spec.traffic.mode}, so clients connect to the servers without a balancer"
         return Condition(Type.BALANCER_READY, status=True, reason=Reason.NO_BALANCER, message=text)
     name = names.balancer(scope.key.name)
     deployment = own(scope, kinds.DEPLOYMENT, name)
@@ -206,7 +207,7 @@ def _entry_point(plan: ReconcilePlan, balancer: Condition, routed: Condition | N
 # A change in the replicas is not a new revision and doesn't cause Reconciling.
 def _reconciling(scope: Scope, plan: ReconcilePlan, served: Condition, balancer: Condition) -> Condition | None:
     if scope.failing:
-        message = f"the operator can't write an object of the model, and retries: {scope.failing}"
+        message = f"the operator can't write an object of the model and will retry: {scope.failing}"
         return Condition(Type.RECONCILING, status=True, reason=Reason.WRITES_FAILING, message=message)
     if plan.spec is None or plan.target is None:
         return None

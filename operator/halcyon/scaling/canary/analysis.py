@@ -80,7 +80,7 @@ def _errors(memory: CanaryMemory, rules: Rules) -> Evidence | None:
     track = memory.errors
     stable_share, canary_share = track.stable.share, track.canary.share
     if stable_share is None or canary_share is None:
-        return Evidence(name="errors", finding="open", test=_EXACT, why="no window with requests to both revisions yet")
+        return Evidence(name="errors", finding="open", test=_EXACT, why="no interval has requests to both revisions")
     limit = stable_share + rules.error_margin
     evidence = _shares("errors", track, rules.part, rules, stable=stable_share, canary=canary_share, limit=limit)
     reason = (
@@ -105,9 +105,9 @@ def _latency(memory: CanaryMemory, rules: Rules, stable: Sample, canary: Sample)
     if bounds is None:
         few = history.total < MIN_FOR_QUANTILE
         why = (
-            f"stable's p95 requires {MIN_FOR_QUANTILE} responses, and there are {history.total}"
+            f"the stable revision's p95 requires {MIN_FOR_QUANTILE} responses, but there are only {history.total}"
             if few
-            else f"stable's p95, or {rules.latency_ratio:g} times it, is above the largest bound of {history.bounds_s[-1]:g} s"
+            else f"the stable revision's p95, or {rules.latency_ratio:g} times it, is above the largest bound of {history.bounds_s[-1]:g} s"
         )
         return Evidence(
             name="latency", finding="open" if few else "unknown", test=_EXACT, stable=stable_s, canary=canary_s, why=why
@@ -165,7 +165,7 @@ def _queue(memory: CanaryMemory, rules: Rules, stable: Sample, canary: Sample) -
         if missing:
             why = f"no queue time of {' and '.join(missing)} is reported"
             return Evidence(name="queue", finding="unknown", test=_MEANS, why=why)
-        return Evidence(name="queue", finding="open", test=_MEANS, why="no window with responses of both revisions yet")
+        return Evidence(name="queue", finding="open", test=_MEANS, why="no interval has responses of both revisions")
     first, n, second, m = blocks.totals
     worse, fine = blocks.difference(rules.part), blocks.difference(rules.beta)
     finding: Finding = "open"
@@ -200,7 +200,7 @@ def _decided(checks: tuple[Evidence, ...], memory: CanaryMemory, rules: Rules) -
         return "wait", f"waits: {'; '.join(unknown)}"
     if least < rules.min_requests:
         subject = "the new revision" if least == memory.requests[1] else "the stable one"
-        return "wait", f"waits: {subject} has received {least} requests, and {rules.min_requests} are required for each"
+        return "wait", f"waits: {subject} has received {least} of the {rules.min_requests} requests that each needs"
     undecided = [check.why for check in checks if check.finding == "open"]
     if undecided:
         return "wait", f"waits: not decided yet: {'; '.join(undecided)}"

@@ -58,7 +58,7 @@ class RecommendationLimit:
         return {
             "min": f"the minimum is {self.count}",
             "max": f"the maximum is {self.count}",
-            "stabilisation": f"recent recommendations keep it at {self.count}",
+            "stabilisation": f"recent recommendations keep the replicas at {self.count}",
             "pace": f"the scaling behavior allows {self.count}",
             "unknown": "while a signal is unknown, the replicas are not lowered, and without any signal they don't change",
             "off": "spec.replicas is 0, which switches scaling off",

@@ -321,7 +321,7 @@ def backlog(at: Situation, held: int) -> PlanPart | None:
         subject = f"{plain(rate, 3)} req/s for {staying} ready needs"
     elif plan.new < plan.quickest:
         more = plan.quickest - plan.new
-        subject = f"{waiting:.0f} waiting would drain in {drain_s:.3g} s with {more} more, whose start costs more than it saves:"
+        subject = f"{waiting:.0f} waiting requests would drain in {drain_s:.3g} s with {more} more, but starting them costs more than it saves:"
     return PlanPart("backlog", total, f"{subject} {total} ({plan.new} new)")
 
 

@@ -46,7 +46,7 @@ def implausibility(
     second, that the maximum replicas can serve.
     """
     if reading.at is None:
-        return "nothing was reported yet"
+        return "no signal has been reported yet"
     if now - reading.at > MAX_AGE_S:
         return f"its newest signal is {now - reading.at:.0f} s old; the limit is {MAX_AGE_S:.0f} s"
     for name, value in (("arrived", reading.arrived), ("waiting", reading.waiting), ("inflight", reading.inflight)):

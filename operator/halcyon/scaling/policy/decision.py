@@ -42,7 +42,7 @@ MAX_DECISION_INTERVAL_S = 4.5
 """Maximum seconds between two decisions for one model, about the longest interval between an agent's reports."""
 UNLIMITED = "; no limit applies"
 """Text that ends the planner's sentence if no limit changed the decision."""
-SILENT_REASON = "a balancer is silent, so the load of the others decides, upwards only"
+SILENT_REASON = "a balancer does not report, so the load of the other balancers can only raise the replicas"
 RULES_REASON = "the capacity of a replica is not known yet, so queue depth and GPU utilisation decide"
 
 

@@ -29,7 +29,7 @@ def test_an_invalid_document_is_refused_with_its_reason(kind: str) -> None:
 @pytest.mark.parametrize(
     ("served", "reason"),
     [
-        (Served("digits-77aa", SERVED.image, SERVED.gpu_product, 1), "with revision digits-5d7c, and the model serves with digits-77aa"),
+        (Served("digits-77aa", SERVED.image, SERVED.gpu_product, 1), "with revision digits-5d7c, but the model serves with digits-77aa"),
         (Served(SERVED.revision, "localhost/tritonserver:25.01", SERVED.gpu_product, 1), "with image"),
         (Served(SERVED.revision, SERVED.image, "NVIDIA-L4", 1), "with GPU product NVIDIA-H200"),
         (Served(SERVED.revision, SERVED.image, SERVED.gpu_product, 2), "1 instances in a replica"),

@@ -60,7 +60,7 @@ def test_a_suitable_or_unknown_image_is_not(image: str, backend: str | None, gpu
     [
         (
             "nvcr.io/nvidia/tritonserver:24.10-py3",
-            "is Triton 24.10, which has known ways around its restricted APIs (CVE-2026-24206",
+            "is Triton 24.10, which has known vulnerabilities in its restricted APIs (CVE-2026-24206",
         ),
         ("mirror.example.com:5000/nvidia/tritonserver:26.02", "CVE-2026-24207, fixed in 26.03); use 26.07 or newer"),
         (

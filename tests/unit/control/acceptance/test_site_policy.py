@@ -116,7 +116,7 @@ def test_a_namespaces_gpus_go_to_the_first_model(elsewhere: int, held: int, acce
         assert planned.acceptance.reason is Reason.POLICY_DENIED
         assert "this model can use up to 4 GPUs" in planned.acceptance.message
         assert (
-            f"the other models of namespace team up to {elsewhere}. The limit for a namespace is 8 "
+            f"the other models of namespace team up to {elsewhere} GPUs. The limit for a namespace is 8 GPUs "
             in planned.acceptance.message
         )
 
@@ -135,7 +135,7 @@ def test_the_operator_s_own_key_is_given_to_no_model() -> None:
 
     denied = make(scope_of(document, site=here)).acceptance
     assert (denied.reason, denied.message) == (
-        Reason.POLICY_DENIED, ("the spec refers to Secret halcyon-tls, which contains the operator's private key; name "
+        Reason.POLICY_DENIED, ("the spec refers to Secret halcyon-tls, which contains the operator's private key; use "
         "another Secret"),
     )  # fmt: skip
     assert make(scope_of(document, site=elsewhere)).acceptance.accepted
@@ -209,7 +209,11 @@ def test_each_acceptance_is_sealed_on_the_newest_record_though_the_revision_stay
         ),
         ({"canary.queryNamespaces": ["team"]}, True, ""),
         ({"canary.queryNamespaces": []}, True, "only in the namespaces none"),
-        ({"canary.queryNamespaces": ["team"]}, False, "this site has no Prometheus (chart value prometheus.url)"),
+        (
+            {"canary.queryNamespaces": ["team"]},
+            False,
+            "this site has no Prometheus (chart value prometheus.url is not set)",
+        ),
     ],
 )
 def test_a_canarys_queries_need_a_prometheus_and_explicit_permission(

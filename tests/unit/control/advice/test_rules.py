@@ -75,7 +75,7 @@ def test_a_missing_batch_size_starves_the_batcher() -> None:
     ((rule, finding),) = findings(starved).items()
     assert (rule, finding.value) == ("BatchSizeMissing", "64")
     assert finding.evidence.startswith(
-        "the balancers send at most 32 rows at once for each instance, and batches have 16.0"
+        "the balancers send at most 32 rows at once for each instance, and batches have 16.0 rows"
     )
 
 

@@ -227,7 +227,7 @@ def with_gpu(**scaling: Any) -> Spec:
             None,
             {
                 "queueDepth": (None, ""),
-                "gpuUtilization": (70, "too few of the ready pods report it, and no other source has it"),
+                "gpuUtilization": (70, "too few ready pods report the GPU utilisation, and no other source has it"),
             },
         ),
         (

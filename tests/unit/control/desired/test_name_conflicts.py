@@ -48,8 +48,8 @@ def test_several_conflicting_objects_are_named_in_one_sentence() -> None:
 
     assert len(planned.conflicts) == 2
     assert planned.acceptance.message.endswith(
-        "already exist and do not belong to this ModelDeployment; Halcyon will not modify them. Delete them (or recreate "
-        "them under another name), or choose another name for the ModelDeployment"
+        "already exist and do not belong to this ModelDeployment; Halcyon will not modify them. Delete them, recreate "
+        "them under other names, or choose another name for the ModelDeployment"
     )
 
 
@@ -67,7 +67,7 @@ def test_children_of_a_deleted_model_deployment_of_this_name_are_waited_for() ->
 
     assert planned.conflicts == (ConflictingObject("Service", "digits", leaving=True),)
     assert planned.acceptance.message == (
-        "waiting for the deletion of Service digits, which belonged to a deleted ModelDeployment of the same name"
+        "Halcyon is waiting for the deletion of Service digits of a deleted ModelDeployment with the same name"
     )
 
 

@@ -97,10 +97,10 @@ def test_a_restart_of_an_injected_container_makes_no_server_broken() -> None:
     ("init", "main", "text"),
     [
         ([container("vault", over(2, 3, code=1), restarts=3), container("fetch", waits())], [container("triton", waits())], "init container vault, which was added to the pod by an admission webhook and not by Halcyon, terminated: Error (exit code 1), 3 restarts"),
-        ([container("vault", waits("ImagePullBackOff")), container("fetch", waits())], [container("triton", waits())], "waits: ImagePullBackOff"),
+        ([container("vault", waits("ImagePullBackOff")), container("fetch", waits())], [container("triton", waits())], "is waiting: ImagePullBackOff"),
         ([container("istio-init", running(2)) | {"started": False}, container("fetch", waits())], [container("triton", waits())], "init container istio-init, which was added to the pod by an admission webhook and not by Halcyon, has not ended"),
         ([FETCHED], [container("istio-proxy", running()), SERVES], "container istio-proxy, which was added to the pod by an admission webhook and not by Halcyon, is not ready"),
-        ([FETCHED], [container("istio-proxy", waits("CrashLoopBackOff"), restarts=5, last=over(code=2)), SERVES], "waits: CrashLoopBackOff"),
+        ([FETCHED], [container("istio-proxy", waits("CrashLoopBackOff"), restarts=5, last=over(code=2)), SERVES], "is waiting: CrashLoopBackOff"),
     ],
 )  # fmt: skip
 def test_an_injected_container_that_blocks_the_start_is_named(init: list[Json], main: list[Json], text: str) -> None:

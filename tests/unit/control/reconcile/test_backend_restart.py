@@ -127,7 +127,7 @@ def test_the_only_pod_restarts_in_place_and_the_event_has_the_reason() -> None:
     [note] = model.notes()
     assert note == (
         "the backend of pod a is dead: a Python stub process exited with code 139; "
-        "the pod gets no requests, and its container is being restarted"
+        "the pod receives no requests, and its container is being restarted"
     )
 
 
@@ -192,10 +192,10 @@ def test_a_pod_whose_restart_is_rejected_is_replaced(evictable: bool) -> None:
     assert ((kinds.POD, "team", "a") not in model.api.objects) == evictable
     first, second = model.notes()
     assert first == (
-        "the backend of pod a is dead: is not healthy; the API server rejected its restart; it is replaced instead: "
+        "the backend of pod a is dead: is not healthy; the API server rejected the restart of its container; the pod is replaced instead: "
         "changes of pods are not allowed"
     )
-    assert ("the API server rejected its replacement: evictions are not allowed" in second) != evictable
+    assert ("the API server rejected the eviction of the pod: evictions are not allowed" in second) != evictable
     # The next attempt waits longer.
     model.now += MIN_BACKOFF_S * 2
     model.repair(a="is not healthy")

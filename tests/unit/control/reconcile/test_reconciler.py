@@ -120,7 +120,9 @@ async def test_objects_of_a_deleted_model_are_not_created(change: dict[str, str]
     if change is not None:
         kube.objects[MODEL_DEPLOYMENT, "team", "digits"] = {**model, "metadata": {**model["metadata"], **change}}
 
-    with pytest.raises(errors.Conflicted, match="ModelDeployment team/digits was deleted; nothing is written for it"):
+    with pytest.raises(
+        errors.Conflicted, match="ModelDeployment team/digits was deleted, so its objects are not written"
+    ):
         await subject.reconcile(DIGITS)
 
     assert not kube.tried.is_set()
@@ -179,7 +181,7 @@ async def test_writes_that_fail_again_and_again_are_reported_until_one_succeeds(
         return [c["message"] for c in conditions if c["reason"] == "WritesFailing"]
 
     assert [await reported() for _ in range(3)] == [[], [], []]
-    assert await reported() == [f"the operator can't write an object of the model, and retries: {hook}"]
+    assert await reported() == [f"the operator can't write an object of the model and will retry: {hook}"]
     assert await reported() == []
 
 

@@ -161,7 +161,7 @@ def test_a_sample_waits_until_both_revisions_have_answered() -> None:
     assert seldom.look(old=(10, 0)) is None
     assert seldom.look(new=(1, 0)) == "wait"
     # The ten before are in the same sample: no comparison is lost because the new revision had no request in one of the seconds.
-    assert seldom.why == "waits: the new revision has received 1 requests, and 100 are required for each"
+    assert seldom.why == "waits: the new revision has received 1 of the 100 requests that each needs"
     assert seldom.watch._watched[KEY].memory.errors.stable.trials == 10
 
 
@@ -228,7 +228,7 @@ def test_limits_of_the_spec_are_those_of_the_tests() -> None:
     for _ in range(30):
         last = watched.look(old=(50, 0), new=(45, 5)) or last
     assert last == "wait"
-    assert "2000 are required" in watched.why
+    assert "of the 2000 requests" in watched.why
     assert outcome(Watched(analysis={"maxLatencyIncrease": 300}, slower=1.6)) == "promote"
 
 

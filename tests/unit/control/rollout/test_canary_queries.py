@@ -76,14 +76,14 @@ class Queried:
             (0.4,),
             "promote",
             "rollback",
-            "rolled back: metric conversion is 0.4 (at least 0.5); consecutive values beyond the limit: 3 (rollback after 3)",
+            "rolled back: metric conversion is 0.4 (at least 0.5); consecutive values beyond the limit: 3 (the canary is rolled back at 3)",
         ),
         ((0.4,), "", "rollback", "rolled back: metric conversion is 0.4"),
         (
             (0.4, 0.6, 0.4),
             "promote",
             "wait",
-            "waits: metric conversion is 0.4 (at least 0.5); consecutive values beyond the limit: 1 (rollback after 3)",
+            "waits: metric conversion is 0.4 (at least 0.5); consecutive values beyond the limit: 1 (the canary is rolled back at 3)",
         ),
         ((0.4, 0.4, None), "promote", "wait", "waits: metric conversion: the query has no result"),
         ((0.4, 0.4, PrometheusError("away")), "promote", "wait", "waits: metric conversion: away"),
@@ -127,7 +127,7 @@ async def test_a_maximum_is_a_limit_too() -> None:
     assert verdict is not None
     assert (
         verdict.why
-        == "rolled back: metric errors is 0.02 (at most 0.01); consecutive values beyond the limit: 1 (rollback after 1)"
+        == "rolled back: metric errors is 0.02 (at most 0.01); consecutive values beyond the limit: 1 (the canary is rolled back at 1)"
     )
 
 

@@ -32,7 +32,7 @@ def test_a_canary_that_waits_for_a_person_still_waits_after_zero_replicas() -> N
     assert (cluster.slots(), cluster.servers, weights(cluster)) == (["a"], [], {"a": 100})
     assert status_of(cluster)["rollout"]["phase"] == "Progressing"
     assert status_of(cluster)["rollout"]["message"] == (
-        f"revision {requested} is rolling out; the canary continues when the model has replicas again"
+        f"revision {requested} is rolling out; the canary continues after a scale-up from 0 replicas"
     )
 
     scaled(cluster, 2)
@@ -49,7 +49,7 @@ def test_a_waking_canary_leaves_the_only_gpu_to_the_stable_revision() -> None:
     cluster.operate()
     assert cluster.slots() == ["a"]
     assert status_of(cluster)["rollout"]["message"] == (
-        f"revision {requested} is rolling out; the canary continues when a pod of revision {first} has a node"
+        f"revision {requested} is rolling out; the canary continues when a pod of revision {first} is scheduled"
     )
 
     cluster.settle(rounds=4, step_s=60)

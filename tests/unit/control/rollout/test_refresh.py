@@ -80,7 +80,7 @@ def test_a_changed_version_applies_the_record_and_shows_the_difference() -> None
     assert target(make(now)).template == target(make(before)).template
     assert outdated is not None
     assert (outdated["status"], outdated["reason"]) == ("True", "PodTemplateOutdated")
-    assert "was rendered by version 0.1.0, and stays in use" in outdated["message"]
+    assert "was rendered by version 0.1.0 and stays in use" in outdated["message"]
     assert f"spec.initContainers[fetch].image (localhost/halcyon-operator:dev to {NEXT})" in outdated["message"]
     assert outdated["message"].endswith("run halcyon refresh digits")
 
@@ -171,7 +171,7 @@ def test_a_refused_spec_outdates_nothing() -> None:
     [
         ({"version": "0.2.0", "pull_secrets": ("regcred",)}, "spec.imagePullSecrets (none to"),
         ({"version": "0.2.0", "server_image": "localhost/triton:25.01"}, "spec.containers[triton].image ("),
-        ({"server_image": "localhost/triton:25.01"}, "with former operator settings"),
+        ({"server_image": "localhost/triton:25.01"}, "with earlier operator settings"),
     ],
 )
 def test_the_differing_fields_are_named(change: dict[str, Any], text: str) -> None:

@@ -45,7 +45,7 @@ def test_sequences_over_several_replicas_are_rejected_without_binding_to_a_pod(*
     planned = make(of_config_map(binary=binary))
 
     assert (planned.acceptance.accepted, planned.acceptance.reason) == (False, Reason.INVALID)
-    assert "config.pbtxt has sequence_batching but spec.replicas is 2" in planned.acceptance.message
+    assert "config.pbtxt has sequence_batching, but spec.replicas is 2" in planned.acceptance.message
     assert planned.then == ()
 
 

@@ -42,7 +42,7 @@ def test_a_measured_capacity_is_read_once() -> None:
     [
         ("no JSON", {}, "ConfigMap digits-capacity is ignored: capacity.json: Invalid JSON"),
         (None, {"version": 3}, "version is '3'"),
-        (None, {"revision": "bert-5d7c"}, "measured with revision bert-5d7c, and the model serves with digits-5d7c"),
+        (None, {"revision": "bert-5d7c"}, "measured with revision bert-5d7c, but the model serves with digits-5d7c"),
         (None, {"image": "other"}, "measured with image other"),
         (None, {"lines": [{**LINE, "instances": 1}]}, "spec.runtime.instancesPerGPU gives 2"),
     ],
@@ -58,7 +58,7 @@ def test_an_ignored_capacity_names_its_reason(text: str | None, changes: dict[st
 def test_the_gpu_product_is_that_of_the_node_selector() -> None:
     model = Model(nodeSelector={GPU_PRODUCT_LABEL: "NVIDIA-L4"})
     model.teach(gpuProduct="NVIDIA-H200")
-    assert "GPU product NVIDIA-H200, and the model serves with NVIDIA-L4" in model.capacity().ignored
+    assert "GPU product NVIDIA-H200, but the model serves with NVIDIA-L4" in model.capacity().ignored
 
 
 def test_a_new_revision_ends_a_measured_capacity() -> None:

@@ -75,7 +75,7 @@ def test_the_gateways_message_is_shown_in_its_words() -> None:
 
     assert (
         conditions(now)["RoutesAccepted"][2]
-        == "Gateway team/edge: GRPCRoute digits was rejected: ResolvedRefs is False (Why): no port 8001"
+        == "Gateway team/edge: GRPCRoute digits was rejected: condition ResolvedRefs is False (Why): no port 8001"
     )
 
 

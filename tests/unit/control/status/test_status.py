@@ -290,7 +290,7 @@ def test_servers_that_are_missing_name_the_pod_that_the_kubelet_rejected() -> No
     assert servers_ready[:2] == ("False", "PartiallyReady")
     assert servers_ready[2] == (
         "1 of 2 servers are ready: pod a has failed: UnexpectedAdmissionError: no healthy devices present; "
-        "3 pods have failed within 10 minutes"
+        "3 pods have failed in the last 10 minutes"
     )
 
 
@@ -399,7 +399,7 @@ def test_scaling_active_follows_its_table(now: Scope, expected: tuple[str, str])
 
 def test_a_missing_metric_is_named_and_the_replicas_stay() -> None:
     assert condition(deployed(SCALING, signals=REPORTED, scaling=decided(BLIND)), "ScalingActive") == (
-        "False", "MetricsMissing", "queueDepth: no agent for 20 s. The replicas stay as they are",
+        "False", "MetricsMissing", "no decision is possible: queueDepth: no agent for 20 s. The number of replicas is not changed",
     )  # fmt: skip
 
 

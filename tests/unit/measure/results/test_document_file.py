@@ -48,7 +48,7 @@ def test_a_document_is_read_as_it_was_written(tmp_path: Path) -> None:
         ("version", ..., "version: missing"),
         ("latency.p99.value", float("nan"), "latency.p99.value: nan isn't a number of JSON; a figure that wasn't measured is null"),
         ("latency.p99", ..., "latency.p99: missing"),
-        ("requests.due", ..., "requests.due: missing. Requests of the measured part.; for example 233"),
+        ("requests.due", ..., "requests.due: missing. Requests that became due in the measured part.; for example 233"),
         ("requests.due", "many", 'requests.due: "many": input should be a valid integer'),
         ("requests.errors", -1, "requests.errors: -1; it must be 0 or more, for example 233"),
         ("requests.answered", 1, "requests.due: 500; it must be the sum of answered, rejected, timed_out"),

@@ -30,7 +30,7 @@ POLL_INTERVAL_S = 5.0
 SWITCH = "holdScaleDown"
 """Key of the switch in the ConfigMap. Its value is the reason why scaling down is stopped."""
 MAX_REASON_LENGTH = 200
-UNREAD = "perhaps, because the operator could not read the switch yet"
+UNREAD = "this is assumed, because the operator could not read the switch yet"
 """Reason until the ConfigMap is first read: the switch may be on, and removed replicas take minutes to start again."""
 
 
