@@ -1,6 +1,7 @@
 // Requests to the operator: documents, and streams of documents that reconnect by themselves.
 
 import { errorMessage } from "./dom.js";
+import { setClock } from "./format.js";
 
 export class RequestError extends Error {
   /** @param {number} status HTTP status; 0 if there was no response @param {string} message */
@@ -24,6 +25,7 @@ export async function get(path, options = {}) {
   } catch {
     throw new RequestError(0, "The operator can't be reached.");
   }
+  setClock(response.headers.get("Date"));
   const body = await response.json().catch(() => ({}));
   if (!response.ok) throw new RequestError(response.status, body.error || `${response.status} ${response.statusText}`);
   return body;

@@ -84,7 +84,7 @@ function route() {
   /** @type {import("../documents.js").PageListener} */
   const listener = { state: showState, signIn: (error) => showSignIn(error.message), links: () => session?.links ?? { grafana: "", alerts: "", runbooks: "" } };
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
-  const parts = path.split("/").map(decodeURIComponent);
+  const parts = path.split("/").map(decoded);
   close();
   main.scrollTop = 0;
   const parameters = new URLSearchParams(query);
@@ -92,6 +92,15 @@ function route() {
   if (parts.length === 3 && parts[2] === "measured") openLater(import("./measured.js").then(({ measuredPage }) => () => measuredPage(main, parts[0], parts[1], parameters, listener)));
   else if (parts.length === 2) openLater(import("./model.js").then(({ modelPage }) => () => modelPage(main, parts[0], parts[1], parameters, listener)));
   else close = fleetPage(main, parameters, listener);
+}
+
+/** Decodes a part of an address; a part that was cut off stays as it is. @param {string} part */
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
 }
 
 /**
@@ -111,7 +120,7 @@ async function openLater(page) {
 }
 
 /** Modules of the pages of a model, which the fleet's page doesn't need. */
-const PAGE_OF_A_MODEL = ["advice", "batches", "chart", "commands", "details", "measured", "model", "tables", "whatif", "uplot/uPlot.esm"];
+const PAGE_OF_A_MODEL = ["advice", "batches", "chart", "commands", "details", "measured", "model", "series", "tables", "whatif", "uplot/uPlot.esm"];
 
 /** Loads modules together, so that none waits for the one that imports it. @param {string[]} modules */
 function preload(modules) {
@@ -119,12 +128,21 @@ function preload(modules) {
 }
 
 signOut.addEventListener("click", async () => {
-  await get("/api/session", { method: "DELETE" }).catch(() => {});
+  try {
+    await get("/api/session", { method: "DELETE" });
+  } catch (failure) {
+    return showState(false, `You are still signed in. ${errorMessage(failure)}`);
+  }
   showSignIn("You have signed out.");
 });
 
+// The address stays that of the page, so that a reload opens it again.
+document.querySelector(".skip")?.addEventListener("click", (event) => {
+  event.preventDefault();
+  main.focus();
+});
+
 addEventListener("hashchange", () => {
-  if (location.hash === "#main") return;
   route();
   main.focus();
 });

@@ -4,7 +4,7 @@ import { follow, modelPath, RequestError } from "./api.js";
 import { Rows } from "./rows.js";
 import { sparkline } from "./spark.js";
 import { byId, h, input, refill, setText, setTitle } from "./dom.js";
-import { age, count, known, millis, money, NONE, percent, plural, quantile, rate, integer } from "./format.js";
+import { age, count, known, millis, money, NONE, now as secondsNow, percent, plural, quantile, rate, integer } from "./format.js";
 import { rollouts, totals } from "./totals.js";
 import { viewList } from "./views.js";
 
@@ -35,6 +35,7 @@ const PROBLEM_NAMES = {
   blind: "Signal missing",
   limited: "Limited",
 };
+const FILLING = "The operator is still filling its caches.";
 const NO_REPORT = "No balancer or server of the model has reported in the last 15 s.";
 
 /** Returns why a value of a row is unknown. @param {ShownRow} row @param {string} measured what was not measured */
@@ -215,7 +216,7 @@ export function fleetPage(main, params, listener) {
     if (fresh !== summary) drawSummary(now);
     summary = fresh;
     if (!before || before.matched !== matched) setText(byId("announcement"), matches.textContent);
-    const minute = Math.floor(Date.now() / 60_000); // the ages change with it
+    const minute = Math.floor(secondsNow() / 60); // the ages change with it
     const lines = documents.map((row) => ({ key: `${row.namespace}/${row.name}`, text: `${minute} ${JSON.stringify(row)}`, row }));
     rows.show(lines, offset, sight.first, sight.end);
     if (!matched) body.replaceChildren(empty(now));
@@ -253,7 +254,7 @@ export function fleetPage(main, params, listener) {
       ...problemCounts(now).filter(([problem, models]) => (models && !["stalled", "unready", "limited"].includes(problem)) || query.problem === problem).map(([problem, models]) => chip("problem", problem, PROBLEM_NAMES[problem], models)),
       ...stateCounts(now).filter(([state, models]) => models || query.state === state).map(([state, models]) => chip("state", state, STATE_NAMES[state], models)),
     );
-    setText(matches, now.synced ? `${plural(now.matched, "model")}${now.matched === now.total ? "" : ` of ${now.total}`}` : "The operator is still filling its caches.");
+    setText(matches, now.synced ? `${plural(now.matched, "model")}${now.matched === now.total ? "" : ` of ${now.total}`}` : FILLING);
   }
 
   /** @param {"problem" | "state"} key @param {string} value @param {string} name @param {number} models */
@@ -274,7 +275,8 @@ export function fleetPage(main, params, listener) {
 
   /** @param {Fleet} now */
   function empty(now) {
-    const text = now.total ? "No model matches the filter." : "There are no ModelDeployments that you may see. To create one: kubectl apply -f manifests/examples/minimal.yaml";
+    const none = "There are no ModelDeployments that you may see. To create one: kubectl apply -f manifests/examples/minimal.yaml";
+    const text = !now.synced ? FILLING : now.total || query.namespace ? "No model matches the filter." : none;
     return h("tr", {}, h("td", { colspan: COLUMNS.length, class: "empty" }, text));
   }
 

