@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeVar, get_args
 
+from halcyon.api.timestamps import epoch_seconds
 from halcyon.dashboard.history import FIELDS, NO_LOAD, ChartHistory, CurrentLoad
 from halcyon.dashboard.model_row import (
     PROBLEMS,
@@ -283,7 +284,7 @@ class Fleet:
             case "cost":
                 return row.cost
             case "age":
-                return row.created or None
+                return None if (created_at := epoch_seconds(row.created)) is None else -created_at
             case "queue" | "gpu" | "rate" | "latency" | "batch" | "errors":
                 newest = self._history.newest(row.key)
                 value = None if newest is None else newest[_COLUMNS[sort]]

@@ -83,8 +83,8 @@ function route() {
   if (!session) return;
   /** @type {import("../documents.js").PageListener} */
   const listener = { state: showState, signIn: (error) => showSignIn(error.message), links: () => session?.links ?? { grafana: "", alerts: "", runbooks: "" } };
-  const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
-  const parts = path.split("/").map(decoded);
+  const [, query = ""] = location.hash.split("?");
+  const parts = pathOf(location.hash).split("/").map(decoded);
   close();
   main.scrollTop = 0;
   const parameters = new URLSearchParams(query);
@@ -92,6 +92,11 @@ function route() {
   if (parts.length === 3 && parts[2] === "measured") openLater(import("./measured.js").then(({ measuredPage }) => () => measuredPage(main, parts[0], parts[1], parameters, listener)));
   else if (parts.length === 2) openLater(import("./model.js").then(({ modelPage }) => () => modelPage(main, parts[0], parts[1], parameters, listener)));
   else close = fleetPage(main, parameters, listener);
+}
+
+/** Returns the path in the hash of an address; empty for the page of all models. @param {string} hash */
+function pathOf(hash) {
+  return hash.replace(/^#\/?/, "").split("?")[0];
 }
 
 /** Decodes a part of an address; a part that was cut off stays as it is. @param {string} part */
@@ -142,7 +147,12 @@ document.querySelector(".skip")?.addEventListener("click", (event) => {
   main.focus();
 });
 
-addEventListener("hashchange", () => {
+/** Address of the page of all models as it was last shown, with its filter. */
+let allModels = "#/";
+
+addEventListener("hashchange", (event) => {
+  const left = new URL(event.oldURL).hash;
+  if (!pathOf(left).includes("/")) allModels = left || "#/";
   route();
   main.focus();
 });
@@ -155,8 +165,9 @@ addEventListener("keydown", (event) => {
     if (!filter) return;
     event.preventDefault();
     filter.focus();
-  } else if (event.key === "u" && !isTyping && location.hash.length > 2) {
-    history.length > 1 ? history.back() : (location.hash = "#/");
+  } else if (event.key === "u" && !isTyping) {
+    const parts = pathOf(location.hash).split("/");
+    if (parts.length > 1) location.hash = parts.length > 2 ? `#/${parts[0]}/${parts[1]}` : allModels;
   }
 });
 

@@ -47,6 +47,8 @@ function runbookOf(problem, page) {
     limited: page.scaling.limitedBy?.includes("max") ? "HalcyonModelAtMax" : "",
   }[problem];
 }
+/** Limits that keep the replicas below the number that the load requires, as in `model_row.py`. */
+const CAPS = new Set(["max", "quota", "budget"]);
 /** Condition types that are good when they are True. */
 const NORMALLY_TRUE = new Set(["Ready", "Accepted", "ModelLoaded", "ServersReady", "BalancerReady", "RoutesAccepted", "ScalingActive"]);
 
@@ -352,7 +354,7 @@ function problemList(page, runbooks) {
     slow: `The p99 of the client latency is ${quantile(p99)}; the objective is ${millis(page.latency_target_ms)}.`,
     stalled: `A change of the spec is needed. ${messageOf("Stalled")}`,
     blind: `A signal is missing, so the replicas can't follow it. ${missed.join("; ")}`,
-    limited: `A limit prevents more replicas: ${(page.scaling.limitedBy || []).join(", ")}.`,
+    limited: `A limit prevents more replicas: ${(page.scaling.limitedBy || []).filter((limit) => CAPS.has(limit)).join(", ")}.`,
   };
   const items = page.problems.map((problem) => {
     const runbook = runbooks && runbookOf(problem, page);

@@ -175,3 +175,47 @@ await get("/api/session");
 result.after = age(new Date(hour - 60_000).toISOString());
 """)
     assert shown == {"before": "61 min", "after": "60 s"}
+
+
+def test_a_limited_model_names_only_limits_that_prevent_more_replicas() -> None:
+    shown = run(
+        MODEL
+        + """
+start(); await pass(1);
+streams[0].send("model", model(100, 3, { problems: ["limited"], scaling: { limitedBy: ["hold", "max"] } })); await pass(1);
+result.text = main.textContent;
+"""
+    )
+    assert "A limit prevents more replicas: max." in shown["text"]
+
+
+KEYS = """
+const press = (key) => frame.emit("keydown", { key, target: document.body ?? new HTMLElement("body") });
+const go = (hash) => { const oldURL = `http://h/${location.hash}`; location.hash = hash; frame.emit("hashchange", { oldURL, newURL: `http://h/${hash}` }); };
+history.back = () => (result.back = true);
+history.length = 5;
+"""
+
+
+def test_the_key_u_leads_up_and_never_to_another_site() -> None:
+    shown = app(
+        KEYS
+        + """
+press("u"); result.first = location.hash;
+go("#/?state=stalled"); go("#/team/m"); press("u"); result.filtered = location.hash;
+go("#/team/m/measured?result=1"); press("u"); result.measured = location.hash;
+""",
+        hash_="#/team/m",
+    )
+    assert shown == {"first": "#/", "filtered": "#/?state=stalled", "measured": "#/team/m"}
+
+
+def test_the_skip_link_keeps_the_address_of_the_page() -> None:
+    shown = app(
+        """
+document.querySelector(".skip").emit("click", { preventDefault: () => (result.prevented = true) });
+result.focused = document.activeElement === document.getElementById("main");
+""",
+        hash_="#/team/m",
+    )
+    assert shown == {"prevented": True, "focused": True}
