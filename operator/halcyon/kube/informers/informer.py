@@ -212,6 +212,7 @@ class Informer:
         cached = [*self._objects, *self._unreadable]
         for key in [k for k in cached if k not in present and scope.namespace in {"", k.namespace}]:
             self._drop(key)
+        scope.seen = 0  # after a restore from a backup, the versions begin with a smaller number
         self._proceed(scope, version)
         self._mark_listed(scope)
 
