@@ -74,10 +74,7 @@ class EventRecorder:
             "apiVersion": EVENT.api_version,
             "kind": EVENT.kind,
             # The name of a model that was created before its length was limited may be too long for a suffix.
-            "metadata": {
-                "name": f"{key.name[:200].rstrip('-.')}.{self._next_suffix():x}",
-                "namespace": key.namespace,
-            },
+            "metadata": {"name": f"{key.name[:200].rstrip('-.')}.{self._next_suffix():x}", "namespace": key.namespace},
             "eventTime": rfc3339(self._clock.wall(), "microseconds"),
             "type": new.type,
             "reason": new.reason,

@@ -259,11 +259,7 @@ class Informer:
 
     async def _watch(self, scope: _Scope, since: str) -> None:
         events = self.client.watch(
-            self.kind,
-            since=since,
-            namespace=scope.namespace,
-            selector=self.selector,
-            metadata_only=self.metadata_only,
+            self.kind, since=since, namespace=scope.namespace, selector=self.selector, metadata_only=self.metadata_only
         )
         async with aclosing(events) as stream:
             async for kind, obj in stream:
