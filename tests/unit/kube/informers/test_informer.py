@@ -274,7 +274,7 @@ def test_a_failing_api_server_receives_fewer_and_fewer_requests(steps: list[Any]
     assert 10 < len(script.requests) < 60
 
 
-def test_a_write_after_a_restore_from_a_backup_is_not_seen_too_early() -> None:
+def test_a_write_after_a_restore_is_not_seen_too_early() -> None:
     script = Script(([obj("a", 90)], 90), [errors.Gone(410, "too old")], ([obj("a", 40)], 40))
     informer, _ = follow(script)
     assert informer.has_seen(Key("team", "a"), 40)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.unit.dashboard.pages.page_script import run
+from tests.unit.dashboard.static.page_script import run
 
 FOLLOW = """
 const { follow } = await page("api.js");
