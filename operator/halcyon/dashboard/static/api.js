@@ -11,6 +11,11 @@ export class RequestError extends Error {
   }
 }
 
+/** Message if an authenticating proxy, which answers with a redirect or with its own 401, doesn't know the user any more. */
+const SESSION_ENDED = "Your session has ended. Reload the page to sign in again.";
+/** Options of a request that an authenticating proxy must not redirect to its sign-in page, which scripts can't read. @type {RequestInit} */
+const NO_REDIRECT = { redirect: "manual", headers: { Accept: "application/json" } };
+
 /**
  * Requests a document.
  * @param {string} path
@@ -18,7 +23,7 @@ export class RequestError extends Error {
  * @returns {Promise<any>}
  * @throws {RequestError} with the operator's error message
  */
-export async function get(path, options = {}) {
+export async function get(path, options = NO_REDIRECT) {
   let response;
   try {
     response = await fetch(path, { credentials: "same-origin", ...options });
@@ -26,8 +31,9 @@ export async function get(path, options = {}) {
     throw new RequestError(0, "The operator can't be reached.");
   }
   setClock(response.headers.get("Date"));
+  if (response.type === "opaqueredirect") throw new RequestError(401, SESSION_ENDED);
   const body = await response.json().catch(() => ({}));
-  if (!response.ok) throw new RequestError(response.status, body.error || `${response.status} ${response.statusText}`);
+  if (!response.ok) throw new RequestError(response.status, body.error || (response.status === 401 ? SESSION_ENDED : `${response.status} ${response.statusText}`));
   return body;
 }
 

@@ -65,7 +65,7 @@ function showSignIn(why) {
 
 async function start() {
   try {
-    const answer = /** @type {import("../documents.js").Session} */ (await get("/api/session"));
+    const answer = /** @type {import("../documents.js").Session} */ (await get("/api/session", {})); // as the page's preload requests it
     session = answer;
     signOut.hidden = answer.open;
     signOut.title = `Signed in as ${answer.user}`;

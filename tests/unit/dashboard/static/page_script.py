@@ -68,9 +68,10 @@ const requests = [];
 globalThis.respond = () => ({ status: 200, body: {} });
 globalThis.fetch = async (path, options = {}) => {
   requests.push([options.method ?? "GET", path]);
-  const { status, body, headers = {} } = globalThis.respond(path, options);
-  if (!status) throw new TypeError("network");
-  return { ok: status < 400, status, statusText: "", headers: new Map(Object.entries(headers)), json: async () => body };
+  const { status, body, headers = {}, type = "basic" } = globalThis.respond(path, options);
+  const isRedirect = type === "opaqueredirect" && options.redirect === "manual";
+  if (!status && !isRedirect) throw new TypeError("network"); // a browser doesn't follow a redirect to another site
+  return { type, ok: status < 400 && !isRedirect, status, statusText: "", headers: new Map(Object.entries(headers)), json: async () => body };
 };
 globalThis.Node = class extends Emitter {
   isEqualNode(other) { return this.localName === other.localName && this.textContent === other.textContent; }

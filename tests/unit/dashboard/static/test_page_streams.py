@@ -84,3 +84,16 @@ def test_a_page_without_rights_polls_no_longer_once_it_is_left() -> None:
         "globalThis.respond = () => ({ status: 403, body: { error: 'no' } }); streams[0].fail(2); await pass(1); end(); await pass(60_000);"
     )
     assert (shown["failures"], shown["requests"]) == ([403], 1)
+
+
+def test_an_ended_session_of_a_proxy_leads_to_the_sign_in() -> None:
+    redirected = (
+        "globalThis.respond = () => ({ status: 0, type: 'opaqueredirect' }); streams[0].fail(2); await pass(60_000);"
+    )
+    rejected = "globalThis.respond = () => ({ status: 401, body: {} }); streams[0].fail(2); await pass(60_000);"
+    for script in (redirected, rejected):
+        shown = followed(
+            f"const messages = (result.messages = []); listener.failed = (error) => messages.push(error.message); {script}"
+        )
+        assert shown["messages"] == ["Your session has ended. Reload the page to sign in again."]
+        assert shown["requests"] == 1
