@@ -109,7 +109,7 @@ function decoded(part) {
 }
 
 /**
- * Opens a page when its module is there, unless another page was opened meanwhile.
+ * Opens a page once its module is loaded, unless another page was opened meanwhile.
  * @param {Promise<() => () => void>} page opens the page, and returns the function that closes it
  */
 async function openLater(page) {

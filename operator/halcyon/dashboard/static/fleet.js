@@ -1,4 +1,4 @@
-// The fleet: a table that only contains the visible rows. The operator filters, sorts and pages.
+// Page of the fleet: a table that contains only the visible rows. The operator filters, sorts and divides it into pages.
 
 import { follow, modelPath, RequestError } from "./api.js";
 import { Rows } from "./rows.js";
@@ -66,7 +66,7 @@ const COLUMNS = [
   { key: "age", title: "Age", sort: "age", class: "n wider", cell: (row) => [age(row.created)] },
 ];
 
-/** Returns what is wrong with a model in a few words; if nothing is, the reason of its state. @param {ShownRow} row */
+/** Returns the problems of a model in a few words; without problems, the reason for its state. @param {ShownRow} row */
 function problemText(row) {
   const parts = row.problems.filter((problem) => !["unready", "stalled"].includes(problem) && PROBLEM_NAMES[problem] !== STATE_NAMES[row.state] && !(problem === "blind" && row.reason === "MetricMissing")).map((problem) => PROBLEM_NAMES[problem]);
   if (row.reason !== STATE_NAMES[row.state] && row.reason !== "Ready") parts.unshift(row.reason);
@@ -189,7 +189,7 @@ export function fleetPage(main, params, listener) {
     debounce(openStream);
   }
 
-  /** Leaves the room of the rows that don't exist. @param {number} first position of the first row that exists @param {number} end position after the last one */
+  /** Reserves space for the rows without an element. @param {number} first position of the first row that exists @param {number} end position after the last one */
   function makeRoom(first, end) {
     pad.style.paddingTop = `${first * rowPx}px`;
     pad.style.paddingBottom = `${Math.max((fleet?.matched ?? 0) - end, 0) * rowPx}px`;

@@ -219,7 +219,7 @@ export function modelPage(main, namespace, name, params, listener) {
     readRange();
   }
 
-  /** Reads the points of the chosen range, and again every minute. */
+  /** Reads the points of the chosen range now, and then every minute. */
   async function readRange() {
     clearTimeout(timer);
     rangeButtons.forEach((button, index) => button.setAttribute("aria-pressed", String(RANGES[index][0] === hours)));
