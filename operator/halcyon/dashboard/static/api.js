@@ -44,7 +44,7 @@ export function modelPath(namespace, name) {
 
 const RETRY_MS = 5000;
 /** Time without any event after which a new stream counts as buffered by a proxy. The operator sends the first event at once. */
-const FIRST_MS = 5000;
+const FIRST_MS = 10_000;
 /** Time without an event after which a stream counts as dead. The operator sends at least a beat every 15 s. */
 const SILENT_MS = 40_000;
 /** Time after which a stream is tried again if a proxy has buffered the last one. */
