@@ -236,30 +236,19 @@ class Authorizer:
         """
         if self._reviews is None or await self._may(self._reviews, user, namespace=name.namespace, name=name.name):
             return
-        raise Forbidden(
-            f'User "{user.name}" cannot get modeldeployments.serving.halcyon.dev "{name.name}" in the namespace '
-            f'"{name.namespace}"'
-        )
+        resource = f'modeldeployments.serving.halcyon.dev "{name.name}" in the namespace "{name.namespace}"'
+        raise Forbidden(f'User "{user.name}" cannot get {resource}')
 
     async def _may(
-        self,
-        reviews: AccessReviews,
-        user: User,
-        *,
-        namespace: str,
-        name: str = "",
-        denied_ttl_s: float = DENIED_TTL_S,
+        self, reviews: AccessReviews, user: User, *, namespace: str, name: str = "", denied_ttl_s: float = DENIED_TTL_S
     ) -> bool:
         key = (*_identity(user), namespace, name)
-        if (item := self._allowed.get(key)) is None:
-            async with self._review_slots:
-                allowed = await reviews.may_see(user, namespace=namespace, name=name)
-            item = (
-                self._allowed.put(
-                    key, allowed, expires_at=self._clock() + (ALLOWED_TTL_S if allowed else denied_ttl_s)
-                ),
-            )
-        return item[0]
+        if (item := self._allowed.get(key)) is not None:
+            return item[0]
+        async with self._review_slots:
+            allowed = await reviews.may_see(user, namespace=namespace, name=name)
+        ttl_s = ALLOWED_TTL_S if allowed else denied_ttl_s
+        return self._allowed.put(key, allowed, expires_at=self._clock() + ttl_s)
 
 
 def _identity(user: User) -> tuple[object, ...]:

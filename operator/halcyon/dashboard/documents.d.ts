@@ -266,7 +266,7 @@ export interface Links {
 }
 
 export interface Session {
-  /** There is no sign-in. */
+  /** There is nothing to sign out of: no sign-in is needed, or a proxy has signed the user in. */
   open: boolean;
   user: string;
   links: Links;

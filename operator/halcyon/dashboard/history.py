@@ -221,12 +221,7 @@ class ChartHistory:
         self._rings: dict[Name, _Ring] = {}
 
     def add(
-        self,
-        name: Name,
-        at: float,
-        counts: ReplicaCounts,
-        numbers: ModelNumbers,
-        quantiles: Quantiles = NO_RESPONSES,
+        self, name: Name, at: float, counts: ReplicaCounts, numbers: ModelNumbers, quantiles: Quantiles = NO_RESPONSES
     ) -> None:
         """Store the values of a model at the time `at`. A second call within the same step replaces the first."""
         ring = self._rings.get(name)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeVar, get_args
 
+from halcyon.api.timestamps import epoch_seconds
 from halcyon.dashboard.history import FIELDS, NO_LOAD, ChartHistory, CurrentLoad
 from halcyon.dashboard.model_row import (
     PROBLEMS,
@@ -65,7 +66,7 @@ _ROW_VALUES: Mapping[str, Callable[[TableRow], Any]] = {
     "replicas": lambda row: row.replicas,
     "gpus": lambda row: row.gpus,
     "cost": lambda row: row.cost,
-    "age": lambda row: row.created or None,
+    "age": lambda row: _age_order(row.created),
 }
 """Values of the columns that are in the row itself. The other columns are in the history."""
 
@@ -285,6 +286,11 @@ class Fleet:
         newest = self._history.newest(row.key)
         value = None if newest is None else newest[_COLUMNS[sort]]
         return {"queue": row.queue, "gpu": row.gpu, "batch": row.batch}.get(sort) if value is None else value
+
+
+def _age_order(created: str) -> float | None:
+    """Return a number that grows with the age of a model; None if its creation time is unknown."""
+    return None if (created_at := epoch_seconds(created)) is None else -created_at
 
 
 def int_parameter(query: Mapping[str, str], name: str, default: int, minimum: int, maximum: int) -> int:

@@ -60,7 +60,8 @@ class PageFile:
         """Return the response to a request for this file."""
         # Browsers must revalidate a file each time, so that an upgrade takes effect at once. An unchanged file is a 304 without a body.
         headers = {**self.headers, "ETag": self.tag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
-        if request.headers.get("If-None-Match") == self.tag:
+        # A proxy that compresses the file marks its tag as weak.
+        if self.tag in request.headers.get("If-None-Match", ""):
             return web.Response(status=304, headers=headers)
         if "gzip" in request.headers.get("Accept-Encoding", ""):
             headers["Content-Encoding"] = "gzip"

@@ -147,7 +147,8 @@ class Dashboard:
     async def _session(self, request: web.Request) -> web.Response:
         user = await self._access.user(request)
         site = {"links": asdict(self._links), "cluster": self._cluster}
-        return _json(200, {"user": user.name, "open": self._access.is_open} | site)
+        is_open = self._access.is_open or COOKIE not in request.cookies
+        return _json(200, {"user": user.name, "open": is_open} | site)
 
     async def _sign_in(self, request: web.Request) -> web.Response:
         # A form on another site cannot send this content type without a CORS preflight request, which this server never allows.
@@ -158,7 +159,7 @@ class Dashboard:
         except ConnectionError:
             return _fail(400, "the body is incomplete")  # not sent, because the client has disconnected
         try:
-            token = orjson.loads(body)["token"].strip()
+            token = "".join(orjson.loads(body)["token"].split())  # a terminal breaks long lines
         except (ValueError, TypeError, KeyError, AttributeError):
             return _fail(400, 'the body has no token; for example {"token": "eyJhb..."}')
         if len(token) > MAX_TOKEN_LENGTH:
@@ -306,9 +307,13 @@ class Dashboard:
                 await response.prepare(request)
                 try:
                     await _send_events(response, server_sent_events.events(event, render, self.streams.wait_closing))
-                except _ERRORS as error:
+                except (ConnectionError, TimeoutError):
+                    raise
+                except Exception as error:  # noqa: BLE001  # `_message` logs it
                     # The client may have disconnected. The outer block handles that, so this write must be inside it.
-                    await response.write(b"event: over\ndata: %b\n\n" % orjson.dumps({"error": str(error)}))
+                    await response.write(
+                        b"event: over\ndata: %b\n\n" % orjson.dumps({"error": _message(request, error)})
+                    )
             except (ConnectionError, TimeoutError):
                 # A client that accepts no data counts as disconnected, and its buffers must be freed.
                 if request.transport is not None:
@@ -338,7 +343,14 @@ _CODES: Mapping[type[Exception], int] = {
     ConnectionLimitReached: 503,
     TooOften: 429,
 }
-_ERRORS = tuple(_CODES)
+
+
+def _message(request: web.Request, error: Exception) -> str:
+    """Return the error's message for the user. An unexpected error, for example of an access review, is only logged."""
+    if type(error) in _CODES:
+        return str(error)
+    log.error("request failed", exc_info=error, extra={"path": request.path})
+    return "the request could not be answered now; try again"
 
 
 @web.middleware
@@ -346,17 +358,14 @@ async def _headers_and_errors(request: web.Request, handler: Handler) -> web.Str
     """Add the common headers to every response, and convert exceptions to JSON error responses."""
     try:
         response = await handler(request)
-    except _ERRORS as error:
-        response = _fail(_CODES[type(error)], str(error))
+    except web.HTTPException as error:
+        response = _fail(error.status, f"{request.method} {request.path[:200]}: {error.reason}")
+    except Exception as error:  # noqa: BLE001  # `_message` logs it
+        response = _fail(_CODES.get(type(error), 503), _message(request, error))
         if isinstance(error, Unauthenticated):
             response.headers["WWW-Authenticate"] = "Bearer"
         if isinstance(error, ConnectionLimitReached | TooOften):
             response.headers["Retry-After"] = str(math.ceil(error.retry_after_s))
-    except web.HTTPException as error:
-        response = _fail(error.status, f"{request.method} {request.path[:200]}: {error.reason}")
-    except Exception:  # return no data after an unexpected error, for example in an access review
-        log.exception("request failed", extra={"path": request.path})
-        response = _fail(503, "the request could not be answered now; try again")
     if not response.prepared:
         for name, value in HEADERS.items():
             response.headers.setdefault(name, value)

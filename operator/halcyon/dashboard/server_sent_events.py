@@ -14,8 +14,10 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 
 POLL_INTERVAL_S = 1.0
 HEARTBEAT_INTERVAL_S = 15.0
-"""Time without events after which a comment is sent, in seconds. It prevents proxies from closing the connection, and detects closed
-connections."""
+"""Time without events after which an event `beat` is sent, in seconds.
+
+It prevents proxies from closing the connection. The operator and the page detect with it that the connection is dead.
+"""
 WRITE_TIMEOUT_S = 20.0
 MAX_STREAMS = 64
 """Maximum number of readers per operator replica. A single user may have at most a quarter of them."""
@@ -49,7 +51,7 @@ async def events(
             yield b"event: %b\ndata: %b\n\n" % (name.encode(), document)
         elif silent_s >= HEARTBEAT_INTERVAL_S:
             silent_s = 0.0
-            yield b": still here\n\n"
+            yield b"event: beat\ndata: 0\n\n"
         if await wait_closing(interval_s):
             return
         silent_s += interval_s

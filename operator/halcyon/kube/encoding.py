@@ -79,7 +79,8 @@ def error(operation: str, status: int, detail: dict[str, Any], retry_after: str 
     `operation` is the name of the failed operation, and `detail` is the Status document. `retry_after` is the value of
     the Retry-After header.
     """
-    wait = (detail.get("details") or {}).get("retryAfterSeconds") or retry_after
+    details = detail.get("details")  # of any type, if a gateway has answered
+    wait = (details.get("retryAfterSeconds") if isinstance(details, dict) else None) or retry_after
     return errors.of_status(
         status,
         f"{operation}: {detail.get('message') or detail.get('reason') or status}",

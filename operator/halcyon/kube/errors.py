@@ -14,7 +14,7 @@ class SettingsError(HalcyonError):
     """A command-line option is invalid."""
 
 
-class Unreachable(HalcyonError):  # noqa: N818  # says what is, as httpx's and aiohttp's do
+class Unreachable(HalcyonError):  # noqa: N818  # a state as the name, as in httpx and aiohttp
     """The API server did not respond."""
 
 

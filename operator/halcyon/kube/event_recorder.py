@@ -29,6 +29,9 @@ REMEMBERED = 10_000
 PENDING = 1000
 """Maximum number of queued events. Each takes 1.5 KiB. The number is enough for 20 events for each of 50 models."""
 WRITERS = 4
+MAX_TRIES, RETRY_S = 12, 10.0
+"""Maximum number of attempts to write an event while the API server is unavailable, and the seconds between them, as in
+client-go."""
 
 
 @dataclass(frozen=True)
@@ -71,10 +74,7 @@ class EventRecorder:
             "apiVersion": EVENT.api_version,
             "kind": EVENT.kind,
             # The name of a model that was created before its length was limited may be too long for a suffix.
-            "metadata": {
-                "name": f"{key.name[:200].rstrip('-.')}.{self._next_suffix():x}",
-                "namespace": key.namespace,
-            },
+            "metadata": {"name": f"{key.name[:200].rstrip('-.')}.{self._next_suffix():x}", "namespace": key.namespace},
             "eventTime": rfc3339(self._clock.wall(), "microseconds"),
             "type": new.type,
             "reason": new.reason,
@@ -127,15 +127,24 @@ class EventRecorder:
     async def _write(self) -> None:
         while True:
             while self._pending:
-                await self._write_event(self._pending.popleft())
+                event = self._pending.popleft()
+                for _ in range(MAX_TRIES):
+                    if await self._write_event(event):
+                        break
+                    await asyncio.sleep(RETRY_S)
             self._queued.clear()
             await self._queued.wait()
 
-    async def _write_event(self, event: Object) -> None:
+    async def _write_event(self, event: Object) -> bool:
+        """Write the event. Return False if the API server was unavailable, so that a retry may succeed."""
         try:
             await self._client.create(EVENT, event, namespace=event["metadata"]["namespace"])
+        except errors.Conflicted:  # it was written before, and the response was lost
+            return True
         except (errors.ApiError, errors.Unreachable) as error:
             log.warning("cannot write an event", extra={"key": _subject(event), "error": str(error)})
+            return not isinstance(error, errors.Busy | errors.Unreachable)
+        return True
 
 
 def _subject(event: Object) -> str:

@@ -118,7 +118,8 @@ class HttpTransport:
                 )
                 try:
                     return dict(orjson.loads(await response.read()))
-                except (aiohttp.ClientError, TimeoutError, orjson.JSONDecodeError) as error:
+                # Another server, such as a proxy, may answer with JSON that is not an object.
+                except (aiohttp.ClientError, TimeoutError, ValueError, TypeError) as error:
                     raise errors.Unreachable(f"{method} {path}: {error!r}") from error
 
     def _turn(self, resource: str) -> contextlib.AbstractAsyncContextManager[None]:

@@ -75,17 +75,7 @@ TOKEN_REVIEW = Kind("authentication.k8s.io/v1", "TokenReview", "tokenreviews", n
 SUBJECT_ACCESS_REVIEW = Kind("authorization.k8s.io/v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False)
 LOCAL_SUBJECT_ACCESS_REVIEW = Kind("authorization.k8s.io/v1", "LocalSubjectAccessReview", "localsubjectaccessreviews")
 
-CHILDREN = (
-    DEPLOYMENT,
-    CONTROLLER_REVISION,
-    SERVICE,
-    CONFIG_MAP,
-    SERVICE_ACCOUNT,
-    ROLE,
-    ROLE_BINDING,
-    HPA,
-    PDB,
-)
+CHILDREN = (DEPLOYMENT, CONTROLLER_REVISION, SERVICE, CONFIG_MAP, SERVICE_ACCOUNT, ROLE, ROLE_BINDING, HPA, PDB)
 """Kinds that the operator creates in every cluster."""
 ROUTES = (HTTP_ROUTE, GRPC_ROUTE)
 """Kinds that the operator creates if the cluster has them."""

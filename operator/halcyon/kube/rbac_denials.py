@@ -1,8 +1,8 @@
 """Missing permissions of the operator as RBAC rules, from the messages of 403 responses, for the log and /metrics.
 
 The client reports every 403 response and, while a permission is missing, every other response. A permission counts as
-missing once a 403 names it. It no longer does once the same request is authorized, or the last such 403 is
-`DENIAL_TTL_S` ago. A 403 from admission, a policy or a quota names no permission; the `Accepted` condition reports it.
+missing once a 403 names it, until the same request is authorized, or until `DENIAL_TTL_S` after the last such 403. A
+403 from admission, a policy or a quota names no permission; the `Accepted` condition reports it.
 """
 
 from __future__ import annotations

@@ -107,8 +107,9 @@ class WorkQueue:
     def fail(self, key: Key, at_least_s: float = 0.0) -> float:
         """Queue a failed key again after a delay, and return the delay in seconds.
 
-        The delay is the longer of the key's backoff and `at_least_s`.
+        The delay is the longer of the key's backoff and `at_least_s`, but at most `BACKOFF_MOST_S`.
         """
+        at_least_s = min(at_least_s, BACKOFF_MOST_S)
         count = self._failures[key] = self._failures.get(key, 0) + 1
         backoff: float = min(BACKOFF_FIRST_S * 2.0 ** min(count - 1, 20), BACKOFF_MOST_S)
         delay = max(backoff * (0.5 + self._jitter() / 2), at_least_s)

@@ -17,6 +17,7 @@ from halcyon.dashboard.history import ChartHistory
 from halcyon.dashboard.ports import UNKNOWN, ModelNumbers, Name
 from halcyon.dashboard.server import Dashboard
 from halcyon.kube.auth.callers import User
+from halcyon.kube.errors import Unreachable
 from tests.integration.waiting import PATIENCE
 from tests.unit.dashboard.objects import Object, model, name
 
@@ -76,6 +77,54 @@ async def test_a_streams_error_is_no_fault_if_its_client_has_gone(
     finally:
         await runner.cleanup()  # waits for the handler
     assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+async def test_a_stream_ends_with_a_reason_if_the_api_server_fails(caplog: pytest.LogCaptureFixture) -> None:
+    class Reviews(_Reviews):
+        """Reviews of an API server that no longer responds after the first review."""
+
+        async def user(self, token: str) -> User | None:
+            if self.revoked:
+                raise Unreachable("POST tokenreviews: no answer")
+            return User(token)
+
+    source: Any = _NoModels()
+    reviews, now = Reviews(), 0.0
+    access = Authorizer(reviews, clock=lambda: now, namespaces=list)
+    runner = web.AppRunner(Dashboard(source, access, ChartHistory(), steps=int).app())
+    await runner.setup()
+    try:
+        await (site := web.TCPSite(runner, "127.0.0.1", 0)).start()
+        async with aiohttp.ClientSession(headers={"Authorization": "Bearer ada"}) as session:
+            answer = await session.get(f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}/api/stream/models")  # type: ignore[union-attr]
+            await answer.content.readuntil(b'"rows":[]')
+            reviews.revoked, now = True, ALLOWED_TTL_S + 1
+            async with asyncio.timeout(10 * PATIENCE):
+                rest = await answer.read()
+    finally:
+        await runner.cleanup()
+    assert rest.endswith(b'event: over\ndata: {"error":"the request could not be answered now; try again"}\n\n')
+    assert "request failed" in caplog.text
+
+
+async def test_a_session_has_a_sign_out_only_with_a_cookie() -> None:
+    source: Any = _NoModels()
+    runner = web.AppRunner(
+        Dashboard(source, Authorizer(_Reviews(), clock=float, namespaces=list), ChartHistory(), steps=int).app()
+    )
+    await runner.setup()
+    try:
+        await (site := web.TCPSite(runner, "127.0.0.1", 0)).start()
+        url = f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}/api/session"  # type: ignore[union-attr]
+        async with aiohttp.ClientSession() as session:
+            by_header = await (await session.get(url, headers={"Authorization": "Bearer ada"})).json()
+            by_cookie = await (await session.get(url, headers={"Cookie": "halcyon-token=ada"})).json()
+            pasted = await session.post(url, json={"token": " ada\n  lovelace\n"})
+            user = (await pasted.json())["user"]
+    finally:
+        await runner.cleanup()
+    assert (by_header["open"], by_cookie["open"]) == (True, False)
+    assert user == "adalovelace", "a terminal breaks a long token into lines"
 
 
 async def test_open_pages_share_the_numbers_of_a_second() -> None:

@@ -156,6 +156,19 @@ def test_costs_are_added_up_where_they_are_known() -> None:
     assert Site(model(1)).page()["cost"] is None
 
 
+def test_ages_are_sorted_as_their_column_shows_them() -> None:
+    young, old, broken = model(1), model(2), model(3)
+    young["metadata"]["creationTimestamp"], old["metadata"]["creationTimestamp"] = (
+        "2026-05-01T00:00:00Z",
+        "2026-01-01T00:00:00Z",
+    )
+    broken["metadata"]["creationTimestamp"] = ""
+    site = Site(young, old, broken)
+    names = [m["metadata"]["name"] for m in (old, young, broken)]
+    assert site.names(sort="age", order="descending") == names
+    assert site.names(sort="age") == [names[1], names[0], names[2]]
+
+
 def test_pages_are_cut_out_of_what_matches() -> None:
     site = Site(*(model(n) for n in range(250)))
     page = site.page(sort="name", offset="100", limit="100")

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from aiohttp.test_utils import make_mocked_request
 
 from halcyon.dashboard.page_files import HEADERS, INDEX, inlined, page_files
 
@@ -81,3 +82,19 @@ def test_commands_that_annotate_replace_the_annotation_of_an_earlier_step() -> N
     commands = re.findall(r"kubectl annotate .*", (STATIC / "commands.js").read_text())
     assert len(commands) == 3
     assert [command for command in commands if "--overwrite" not in command] == []
+
+
+@pytest.mark.parametrize("known", ["{}", "W/{}", '"older", W/{}'])
+def test_a_file_behind_a_compressing_proxy_is_sent_once(known: str) -> None:
+    file = page_files()["app.js"]
+    headers = {"If-None-Match": known.format(file.tag)}
+    assert file.response(make_mocked_request("GET", "/static/app.js", headers=headers)).status == 304
+    assert (
+        file.response(make_mocked_request("GET", "/static/app.js", headers={"If-None-Match": '"older"'})).status == 200
+    )
+
+
+def test_a_printed_page_is_as_long_as_its_content() -> None:
+    printed = (STATIC / "app.css").read_text().partition("@media print {")[2]
+    assert re.search(r"body \{[^}]*height: auto", printed)
+    assert re.search(r"main[^{]*\{[^}]*overflow: visible", printed)

@@ -32,7 +32,7 @@ async def test_a_document_is_sent_when_it_differs_from_the_one_before() -> None:
 
 async def test_a_stream_that_says_nothing_shows_that_it_lives() -> None:
     sent = await frames([b"1"], looks=32)
-    assert sent[1:] == [b"event: model\ndata: 1\n\n", b": still here\n\n", b": still here\n\n"]
+    assert sent[1:] == [b"event: model\ndata: 1\n\n", b"event: beat\ndata: 0\n\n", b"event: beat\ndata: 0\n\n"]
 
 
 async def test_an_exception_of_the_document_ends_the_stream() -> None:

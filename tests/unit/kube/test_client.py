@@ -14,7 +14,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.kube import errors, kinds
+from halcyon.kube import encoding, errors, kinds
 from halcyon.kube.client import KubeClient, connect
 from halcyon.kube.encoding import as_yaml
 from halcyon.kube.errors import Busy, Conflicted, Gone, NotFound, Refused, of_status
@@ -50,6 +50,33 @@ def test_an_emoji_stands_as_it_is_and_a_delete_character_is_escaped() -> None:
 )
 def test_an_http_status_becomes_its_error(status: int, kind: type[Exception]) -> None:
     assert type(of_status(status, "said")) is kind
+
+
+@pytest.mark.parametrize(
+    "detail", [b'{"code": 14, "details": "upstream reset"}', b'{"code": 8, "details": [{"a": 1}]}', b"[]"]
+)
+def test_an_error_body_of_a_gateway_becomes_an_api_error(detail: bytes) -> None:
+    assert isinstance(encoding.error("GET /lease", 503, encoding.status(detail), "7"), Busy)
+    assert encoding.error("GET /lease", 503, encoding.status(detail), "7").retry_after_s == 7
+
+
+@pytest.mark.parametrize("body", [b"[1]", b'"ok"', b"null", b"<html>"])
+def test_a_response_that_is_no_object_counts_as_unreachable(body: bytes) -> None:
+    async def scenario(_: VirtualTime) -> None:
+        async def read() -> bytes:
+            return body
+
+        server: Any = Server()
+
+        async def request(method: str, url: str, **_: object) -> Any:
+            del method, url
+            return SimpleNamespace(response=SimpleNamespace(status=200, read=read))
+
+        server.request = request
+        with pytest.raises(errors.Unreachable):
+            await KubeClient(server).get(kinds.POD, "ns", "a")
+
+    run(scenario)
 
 
 class Server:

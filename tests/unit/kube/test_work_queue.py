@@ -233,6 +233,11 @@ def test_a_backoff_waits_as_long_as_the_api_server_requests() -> None:
     assert queue().fail(A, at_least_s=30) == 30
 
 
+def test_a_backoff_is_never_longer_than_the_longest() -> None:
+    day_s = 86400  # Retry-After of a gateway under maintenance
+    assert queue().fail(A, at_least_s=day_s) == BACKOFF_MOST_S
+
+
 @pytest.mark.parametrize(("jitter", "delay_s"), [(0.0, 0.1), (1.0, 0.2)])
 def test_jitter_takes_up_to_half_of_a_backoff(jitter: float, delay_s: float) -> None:
     assert WorkQueue(DrivenClock(Clock()), jitter=lambda: jitter).fail(A) == delay_s

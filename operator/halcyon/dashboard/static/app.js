@@ -65,7 +65,7 @@ function showSignIn(why) {
 
 async function start() {
   try {
-    const answer = /** @type {import("../documents.js").Session} */ (await get("/api/session"));
+    const answer = /** @type {import("../documents.js").Session} */ (await get("/api/session", {})); // as the page's preload requests it
     session = answer;
     signOut.hidden = answer.open;
     signOut.title = `Signed in as ${answer.user}`;
@@ -83,8 +83,8 @@ function route() {
   if (!session) return;
   /** @type {import("../documents.js").PageListener} */
   const listener = { state: showState, signIn: (error) => showSignIn(error.message), links: () => session?.links ?? { grafana: "", alerts: "", runbooks: "" } };
-  const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
-  const parts = path.split("/").map(decodeURIComponent);
+  const [, query = ""] = location.hash.split("?");
+  const parts = pathOf(location.hash).split("/").map(decoded);
   close();
   main.scrollTop = 0;
   const parameters = new URLSearchParams(query);
@@ -94,8 +94,22 @@ function route() {
   else close = fleetPage(main, parameters, listener);
 }
 
+/** Returns the path in the hash of an address; empty for the page of all models. @param {string} hash */
+function pathOf(hash) {
+  return hash.replace(/^#\/?/, "").split("?")[0];
+}
+
+/** Decodes a part of an address; a part that was cut off stays as it is. @param {string} part */
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
 /**
- * Opens a page when its module is there, unless another page was opened meanwhile.
+ * Opens a page once its module is loaded, unless another page was opened meanwhile.
  * @param {Promise<() => () => void>} page opens the page, and returns the function that closes it
  */
 async function openLater(page) {
@@ -111,7 +125,7 @@ async function openLater(page) {
 }
 
 /** Modules of the pages of a model, which the fleet's page doesn't need. */
-const PAGE_OF_A_MODEL = ["advice", "batches", "chart", "commands", "details", "measured", "model", "tables", "whatif", "uplot/uPlot.esm"];
+const PAGE_OF_A_MODEL = ["advice", "batches", "chart", "commands", "details", "measured", "model", "series", "tables", "whatif", "uplot/uPlot.esm"];
 
 /** Loads modules together, so that none waits for the one that imports it. @param {string[]} modules */
 function preload(modules) {
@@ -119,12 +133,26 @@ function preload(modules) {
 }
 
 signOut.addEventListener("click", async () => {
-  await get("/api/session", { method: "DELETE" }).catch(() => {});
+  try {
+    await get("/api/session", { method: "DELETE" });
+  } catch (failure) {
+    return showState(false, `You are still signed in. ${errorMessage(failure)}`);
+  }
   showSignIn("You have signed out.");
 });
 
-addEventListener("hashchange", () => {
-  if (location.hash === "#main") return;
+// The address stays that of the page, so that a reload opens it again.
+document.querySelector(".skip")?.addEventListener("click", (event) => {
+  event.preventDefault();
+  main.focus();
+});
+
+/** Address of the page of all models as it was last shown, with its filter. */
+let allModels = "#/";
+
+addEventListener("hashchange", (event) => {
+  const left = new URL(event.oldURL).hash;
+  if (!pathOf(left).includes("/")) allModels = left || "#/";
   route();
   main.focus();
 });
@@ -137,8 +165,9 @@ addEventListener("keydown", (event) => {
     if (!filter) return;
     event.preventDefault();
     filter.focus();
-  } else if (event.key === "u" && !isTyping && location.hash.length > 2) {
-    history.length > 1 ? history.back() : (location.hash = "#/");
+  } else if (event.key === "u" && !isTyping) {
+    const parts = pathOf(location.hash).split("/");
+    if (parts.length > 1) location.hash = parts.length > 2 ? `#/${parts[0]}/${parts[1]}` : allModels;
   }
 });
 

@@ -1,4 +1,4 @@
-// Batch inference on a model's page: what runs, how far it is, and what has failed.
+// Batch inference on a model's page: the batches with their progress and failures.
 
 import { get } from "./api.js";
 import { h, refill } from "./dom.js";

@@ -54,15 +54,15 @@ export function commandList(commands) {
 export async function copyClicked(event) {
   const button = event.target instanceof Element ? event.target.closest("button[data-copy]") : null;
   if (!(button instanceof HTMLElement)) return;
-  let message = "Copied to the clipboard.";
+  let [message, done] = ["Copied to the clipboard.", "Copied"];
   try {
     await navigator.clipboard.writeText(button.dataset.copy || "");
   } catch {
     const code = button.parentElement?.querySelector("code");
     if (code) getSelection()?.selectAllChildren(code);
-    message = "The browser gives no access to the clipboard; the command is selected.";
+    [message, done] = ["The browser gives no access to the clipboard; the command is selected.", "Selected"];
   }
   setText(byId("announcement"), message);
-  setText(button, "Copied");
+  setText(button, done);
   setTimeout(() => setText(button, "Copy"), 1500);
 }

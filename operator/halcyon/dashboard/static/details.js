@@ -6,49 +6,55 @@ import { errorMessage, h, refill, setText } from "./dom.js";
 
 /** @typedef {import("../documents.js").Pod} Pod */
 
-/** Creates the section with the specification; `read` reads it again if the generation has changed. @param {string} path of the model */
+/** Creates the section with the specification; `read` reads it again if the object's version has changed. @param {string} path of the model */
 export function specification(path) {
   const spec = h("pre", { role: "region", tabindex: 0, "aria-label": "Specification as YAML" });
   const overlay = h("pre", { role: "region", tabindex: 0, "aria-label": "Settings that Halcyon adds to the model's configuration" });
-  /** @type {number | null} */
-  let generation = null;
-  /** @type {number | null} */
+  /** @type {string | null} */
+  let shown = null;
+  /** @type {string | null} */
   let newest = null;
   const element = h("details", { ontoggle: () => read(newest) }, h("summary", {}, "Specification and configuration"), h("div", { class: "two" }, h("section", {}, h("h3", {}, "spec"), spec), h("section", {}, h("h3", {}, "Set in config.pbtxt"), overlay)));
 
-  /** @param {number | null} current generation of the object */
+  /** @param {string | null} current text that changes with the specification; null if nothing is known yet */
   async function read(current) {
     newest = current;
-    if (!element.hasAttribute("open") || current === null || generation === current) return;
-    generation = current;
+    if (!element.hasAttribute("open") || current === null || shown === current) return;
+    shown = current;
     try {
       const document = await get(`/api/models/${path}/spec`);
       setText(spec, document.spec);
       setText(overlay, document.overlay || "The configuration has not been rendered yet.");
     } catch (failure) {
-      generation = null;
+      shown = null;
       setText(spec, errorMessage(failure));
     }
   }
   return { element, read };
 }
 
-/** Creates the section with the stored revisions. @param {string} path of the model */
+/** Creates the section with the stored revisions; `read` reads them again if their roles have changed. @param {string} path of the model */
 export function revisions(path) {
   const list = h("div");
-  const element = h("details", { ontoggle: () => read() }, h("summary", {}, "Revisions"), list);
+  const element = h("details", { ontoggle: () => read(newest, true) }, h("summary", {}, "Revisions"), list);
+  /** Roles of the revisions that are shown, and the newest ones. */
+  let [shown, newest] = ["", ""];
 
-  async function read() {
-    if (!element.hasAttribute("open")) return;
+  /** @param {string} roles names of the current and the target revision @param {boolean} isOpened whether the section was just opened */
+  async function read(roles, isOpened = false) {
+    newest = roles;
+    if (!element.hasAttribute("open") || (roles === shown && !isOpened)) return;
+    shown = roles;
     try {
       /** @type {{revisions: import("../documents.js").StoredRevision[]}} */
       const document = await get(`/api/models/${path}/revisions`);
       refill(list, ...(document.revisions.length ? document.revisions.map(revision) : [h("p", { class: "hint" }, "There are no stored revisions yet.")]));
     } catch (failure) {
+      shown = "";
       refill(list, h("p", { class: "error" }, errorMessage(failure)));
     }
   }
-  return element;
+  return { element, read };
 }
 
 /** @param {import("../documents.js").StoredRevision} stored */

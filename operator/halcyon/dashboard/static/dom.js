@@ -78,8 +78,8 @@ export function setText(element, text) {
 }
 
 /**
- * Replaces the children that differ from the new ones, so that selected text stays, and the focus, too: if its control is replaced, the new
- * control with the same attributes gets it.
+ * Replaces the children that differ from the new ones, so that selected text stays selected. If the focused control is replaced, the new
+ * control with the same attributes gets the focus.
  * @param {HTMLElement} element
  * @param {...(Node | string)} children
  */
@@ -100,7 +100,7 @@ export function refill(element, ...children) {
   if (match instanceof HTMLElement) match.focus({ preventScroll: true });
 }
 
-/** Returns the attributes that tell a control from others, whatever it shows; empty if it has none. @param {Element} control */
+/** Returns the attributes that identify a control, independent of its text; empty if it has none. @param {Element} control */
 function identity(control) {
   const names = control.getAttributeNames().filter((name) => name === "href" || name === "aria-label" || name.startsWith("data-"));
   return names.map((name) => `${name}=${control.getAttribute(name)}`).join("\n");

@@ -1,10 +1,10 @@
-// The fleet: a table that only contains the visible rows. The operator filters, sorts and pages.
+// Page of the fleet: a table that contains only the visible rows. The operator filters, sorts and divides it into pages.
 
 import { follow, modelPath, RequestError } from "./api.js";
 import { Rows } from "./rows.js";
 import { sparkline } from "./spark.js";
 import { byId, h, input, refill, setText, setTitle } from "./dom.js";
-import { age, count, known, millis, money, NONE, percent, plural, quantile, rate, integer } from "./format.js";
+import { age, count, known, millis, money, NONE, now as secondsNow, percent, plural, quantile, rate, integer } from "./format.js";
 import { rollouts, totals } from "./totals.js";
 import { viewList } from "./views.js";
 
@@ -35,6 +35,7 @@ const PROBLEM_NAMES = {
   blind: "Signal missing",
   limited: "Limited",
 };
+const FILLING = "The operator is still filling its caches.";
 const NO_REPORT = "No balancer or server of the model has reported in the last 15 s.";
 
 /** Returns why a value of a row is unknown. @param {ShownRow} row @param {string} measured what was not measured */
@@ -65,7 +66,7 @@ const COLUMNS = [
   { key: "age", title: "Age", sort: "age", class: "n wider", cell: (row) => [age(row.created)] },
 ];
 
-/** Returns what is wrong with a model in a few words; if nothing is, the reason of its state. @param {ShownRow} row */
+/** Returns the problems of a model in a few words; without problems, the reason for its state. @param {ShownRow} row */
 function problemText(row) {
   const parts = row.problems.filter((problem) => !["unready", "stalled"].includes(problem) && PROBLEM_NAMES[problem] !== STATE_NAMES[row.state] && !(problem === "blind" && row.reason === "MetricMissing")).map((problem) => PROBLEM_NAMES[problem]);
   if (row.reason !== STATE_NAMES[row.state] && row.reason !== "Ready") parts.unshift(row.reason);
@@ -188,7 +189,7 @@ export function fleetPage(main, params, listener) {
     debounce(openStream);
   }
 
-  /** Leaves the room of the rows that don't exist. @param {number} first position of the first row that exists @param {number} end position after the last one */
+  /** Reserves space for the rows without an element. @param {number} first position of the first row that exists @param {number} end position after the last one */
   function makeRoom(first, end) {
     pad.style.paddingTop = `${first * rowPx}px`;
     pad.style.paddingBottom = `${Math.max((fleet?.matched ?? 0) - end, 0) * rowPx}px`;
@@ -215,7 +216,7 @@ export function fleetPage(main, params, listener) {
     if (fresh !== summary) drawSummary(now);
     summary = fresh;
     if (!before || before.matched !== matched) setText(byId("announcement"), matches.textContent);
-    const minute = Math.floor(Date.now() / 60_000); // the ages change with it
+    const minute = Math.floor(secondsNow() / 60); // the ages change with it
     const lines = documents.map((row) => ({ key: `${row.namespace}/${row.name}`, text: `${minute} ${JSON.stringify(row)}`, row }));
     rows.show(lines, offset, sight.first, sight.end);
     if (!matched) body.replaceChildren(empty(now));
@@ -253,7 +254,7 @@ export function fleetPage(main, params, listener) {
       ...problemCounts(now).filter(([problem, models]) => (models && !["stalled", "unready", "limited"].includes(problem)) || query.problem === problem).map(([problem, models]) => chip("problem", problem, PROBLEM_NAMES[problem], models)),
       ...stateCounts(now).filter(([state, models]) => models || query.state === state).map(([state, models]) => chip("state", state, STATE_NAMES[state], models)),
     );
-    setText(matches, now.synced ? `${plural(now.matched, "model")}${now.matched === now.total ? "" : ` of ${now.total}`}` : "The operator is still filling its caches.");
+    setText(matches, now.synced ? `${plural(now.matched, "model")}${now.matched === now.total ? "" : ` of ${now.total}`}` : FILLING);
   }
 
   /** @param {"problem" | "state"} key @param {string} value @param {string} name @param {number} models */
@@ -274,7 +275,8 @@ export function fleetPage(main, params, listener) {
 
   /** @param {Fleet} now */
   function empty(now) {
-    const text = now.total ? "No model matches the filter." : "There are no ModelDeployments that you may see. To create one: kubectl apply -f manifests/examples/minimal.yaml";
+    const none = "There are no ModelDeployments that you may see. To create one: kubectl apply -f manifests/examples/minimal.yaml";
+    const text = !now.synced ? FILLING : now.total || query.namespace ? "No model matches the filter." : none;
     return h("tr", {}, h("td", { colspan: COLUMNS.length, class: "empty" }, text));
   }
 

@@ -76,12 +76,28 @@ export function duration(seconds) {
   return seconds < 172800 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86400)} d`;
 }
 
+/** Largest difference between the clocks of the browser and the operator that is ignored. A slow response looks like one. */
+const MAX_DIFFERENCE_MS = 30_000;
+/** Time by which the operator's clock is ahead of the browser's; 0 if they seem to agree. */
+let aheadMs = 0;
+
+/** Compares the browser's clock with the time of a response. @param {string | null} date the header Date */
+export function setClock(date) {
+  const difference = Date.parse(date || "") - Date.now();
+  if (!Number.isNaN(difference)) aheadMs = Math.abs(difference) > MAX_DIFFERENCE_MS ? difference : 0;
+}
+
+/** Returns the seconds since 1970 by the operator's clock. */
+export function now() {
+  return (Date.now() + aheadMs) / 1000;
+}
+
 /** Formats seconds since 1970 as a time of day, with the date if it isn't today. @param {number | null} at */
 export function clock(at) {
   if (!at) return NONE;
   const date = new Date(at * 1000);
   const time = date.toLocaleTimeString("en-GB");
-  return date.toDateString() === new Date().toDateString() ? time : `${date.toLocaleDateString("en-CA")} ${time}`;
+  return date.toDateString() === new Date(now() * 1000).toDateString() ? time : `${date.toLocaleDateString("en-CA")} ${time}`;
 }
 
 /** Converts a Kubernetes timestamp to seconds since 1970; null if there is none. @param {string | null | undefined} stamp */
@@ -93,7 +109,7 @@ export function seconds(stamp) {
 /** @param {string} stamp */
 export function age(stamp) {
   const at = seconds(stamp);
-  return at === null ? NONE : duration(Math.max(Date.now() / 1000 - at, 0));
+  return at === null ? NONE : duration(Math.max(now() - at, 0));
 }
 
 /** @param {number} count @param {string} word */

@@ -1,7 +1,7 @@
 // Page "Measured" of a model: the results of `halcyon bench` that the cluster keeps, and a report of one of them.
 
 import { get, modelPath } from "./api.js";
-import { commandList } from "./commands.js";
+import { commandList, copyClicked } from "./commands.js";
 import { breakable, errorMessage, h, setText, setTitle } from "./dom.js";
 import { age, NONE, number } from "./format.js";
 import { none, row, scroller, table } from "./tables.js";
@@ -35,10 +35,11 @@ export function measuredPage(main, namespace, name, params, listener) {
     report,
     commandList([{ command: `halcyon bench ${name} -n ${namespace}`, effect: "measures a copy of the model and adds the result" }]),
   );
+  main.addEventListener("click", copyClicked);
+  listener.state(false, ""); // this page is read once
   get(`/api/models/${path}/measured`)
     .then((/** @type {BenchResult[]} */ results) => {
       if (!isOpen) return;
-      listener.state(true, "");
       rows.replaceChildren(...results.map((result, index) => resultRow(result, `#/${path}/measured?result=${index}`)));
       if (!results.length) rows.replaceChildren(none(7, "The model has not been measured yet, or its results were deleted."));
       const shown = results[Number(params.get("result") ?? 0)] ?? results[0];
@@ -46,11 +47,13 @@ export function measuredPage(main, namespace, name, params, listener) {
     })
     .catch((failure) => {
       if (!isOpen) return;
+      if (failure.status === 401) return listener.signIn(failure);
       error.hidden = false;
       setText(error, errorMessage(failure));
     });
   return () => {
     isOpen = false;
+    main.removeEventListener("click", copyClicked);
   };
 }
 

@@ -8,7 +8,8 @@ import { commandList, commandsFor, copyClicked, rejectedCommand } from "./comman
 import { logView, revisions, specification } from "./details.js";
 import { breakable, h, refill, setText, setTitle, svg } from "./dom.js";
 import { badge, whyNoGpu } from "./fleet.js";
-import { age, clock, count, duration, known, millis, missing, money, NONE, number, percent, quantile, rate, seconds, integer } from "./format.js";
+import { append, FIELDS, fill } from "./series.js";
+import { age, clock, count, duration, known, millis, missing, money, NONE, now as secondsNow, number, percent, quantile, rate, seconds, integer } from "./format.js";
 import { none, row, scroller, table } from "./tables.js";
 import { progress } from "./totals.js";
 import { whatIf } from "./whatif.js";
@@ -17,9 +18,9 @@ import { whatIf } from "./whatif.js";
 /** @typedef {import("../documents.js").Pod} Pod */
 /** @typedef {import("../documents.js").Series} Series */
 
-const MAX_POINTS = 360;
 const REFRESH_MS = 60_000;
-const FIELDS = /** @type {const} */ (["replicas", "ready", "desired", "gpu", "rate", "waiting", "in_triton", "p50", "p95", "p99", "batch", "rejected", "lost", "failed", "errors"]);
+/** Least time between two requests for the points of the last hour. */
+const REREAD_MS = 10_000;
 /** Time ranges of the charts: hours and name. @type {[number, string][]} */
 const RANGES = [
   [1, "1 h"],
@@ -46,6 +47,8 @@ function runbookOf(problem, page) {
     limited: page.scaling.limitedBy?.includes("max") ? "HalcyonModelAtMax" : "",
   }[problem];
 }
+/** Limits that keep the replicas below the number that the load requires, as in `model_row.py`. */
+const CAPS = new Set(["max", "quota", "budget"]);
 /** Condition types that are good when they are True. */
 const NORMALLY_TRUE = new Set(["Ready", "Accepted", "ModelLoaded", "ServersReady", "BalancerReady", "RoutesAccepted", "ScalingActive"]);
 
@@ -132,6 +135,7 @@ export function modelPage(main, namespace, name, params, listener) {
   const calculator = whatIf(path);
   const batches = batchList(path);
   const spec = specification(path);
+  const stored = revisions(path);
   const log = logView(path, namespace);
   main.replaceChildren(
     h("nav", { "aria-label": "Path", class: "crumbs" }, h("a", { href: "#/", title: "Press u to go back to all models" }, "All models"), h("a", { href: `#/?namespace=${encodeURIComponent(namespace)}` }, namespace), h("a", { href: `#/${path}/measured` }, "Measured"), links),
@@ -159,7 +163,7 @@ export function modelPage(main, namespace, name, params, listener) {
     h("section", { "aria-labelledby": "h-decisions" }, h("h2", { id: "h-decisions" }, "Decisions"), scroller("Decisions", table(["Time", "From", "To", "Reason"], decisions, "Decisions"))),
     h("section", { "aria-labelledby": "h-events" }, h("h2", { id: "h-events" }, "Events"), scroller("Events", table(["Time", "Reason", "Message"], events, "Events"))),
     h("section", { "aria-labelledby": "h-starts" }, h("h2", { id: "h-starts" }, "Cold starts"), scroller("Cold starts", table(["Server", "Duration", "Phases"], starts))),
-    revisions(path),
+    stored.element,
     spec.element,
   );
   main.addEventListener("click", copyClicked);
@@ -170,6 +174,9 @@ export function modelPage(main, namespace, name, params, listener) {
   });
   /** Points of the last hour. @type {import("../documents.js").History | null} */
   let series = null;
+  /** Time of the last request for them, and whether points are missing that the operator may have. */
+  let readAt = 0;
+  let isIncomplete = false;
   /** Points of a longer range; null: the last hour is shown. @type {Series | null} */
   let longer = null;
   /** @type {Model | null} */
@@ -186,17 +193,23 @@ export function modelPage(main, namespace, name, params, listener) {
       if (document_) draw(document_);
     })
     .catch(() => {}); // the page Measured reports the reason
-  get(`/api/models/${path}/history`)
-    .then((/** @type {import("../documents.js").History} */ history) => {
-      series = history;
-      if (document_) append(document_.newest);
-      if (history.past && history.past.rate.length > 1) {
-        pastSection.hidden = false;
-        past.show(history.past);
-      }
-      drawCharts();
-    })
-    .catch(() => {}); // the stream reports the reason
+  /** Reads the points of the last hour, which also fill the gaps of a page whose stream was interrupted. */
+  function readHistory() {
+    readAt = performance.now();
+    get(`/api/models/${path}/history`)
+      .then((/** @type {import("../documents.js").History} */ history) => {
+        if (series) fill(series, history);
+        else series = history;
+        if (document_) append(series, document_.newest);
+        if (history.past && history.past.rate.length > 1) {
+          pastSection.hidden = false;
+          past.show(history.past);
+        }
+        drawCharts();
+      })
+      .catch(() => {}); // the stream reports the reason; the next document causes another request
+  }
+  readHistory();
 
   /** Shows another time range. @param {number} value in hours */
   function choose(value) {
@@ -206,7 +219,7 @@ export function modelPage(main, namespace, name, params, listener) {
     readRange();
   }
 
-  /** Reads the points of the chosen range, and again every minute. */
+  /** Reads the points of the chosen range now, and then every minute. */
   async function readRange() {
     clearTimeout(timer);
     rangeButtons.forEach((button, index) => button.setAttribute("aria-pressed", String(RANGES[index][0] === hours)));
@@ -219,25 +232,12 @@ export function modelPage(main, namespace, name, params, listener) {
     const answer = await get(`/api/models/${path}/history?hours=${hours}`).catch((failure) => ({ why: failure.message }));
     if (requested !== hours) return;
     const isKnown = !answer.why;
-    longer = isKnown ? answer : { end: Date.now() / 1000, step: 10, ...Object.fromEntries(FIELDS.map((field) => [field, []])) };
+    longer = isKnown ? answer : { end: secondsNow(), step: 10, ...Object.fromEntries(FIELDS.map((field) => [field, []])) };
     const remembered = !isKnown && series?.past ? lastHours(series.past, hours) : null;
     if (remembered && longer) Object.assign(longer, remembered);
     setText(rangeNote, isKnown ? `From the site's Prometheus, a point every ${duration(answer.step)}.` : `${answer.why}${remembered ? " The requests per second are those that the planner remembers, up to 15 days." : ""}`);
     drawCharts();
     timer = setTimeout(readRange, REFRESH_MS);
-  }
-
-  /** Adds the newest point, and unknown points for the gap before it. @param {Series} newest */
-  function append(newest) {
-    if (!series || !newest.end || newest.end <= series.end) return;
-    const missed = series.end ? Math.min(Math.round((newest.end - series.end) / series.step) - 1, MAX_POINTS) : 0;
-    for (const field of FIELDS) {
-      const values = series[field] || [];
-      for (let index = 0; index < missed; index += 1) values.push(null);
-      values.push(newest[field].at(-1) ?? null);
-      series[field] = values.slice(-MAX_POINTS);
-    }
-    series.end = newest.end;
   }
 
   function drawCharts() {
@@ -270,7 +270,11 @@ export function modelPage(main, namespace, name, params, listener) {
     document_ = page;
     const { model, scaling } = page;
     Object.assign(limits, { min: model.min, max: model.max });
-    append(page.newest);
+    isIncomplete = (series ? append(series, page.newest) : true) || isIncomplete;
+    if (isIncomplete && performance.now() - readAt >= REREAD_MS) {
+      isIncomplete = false;
+      readHistory();
+    }
     const ready = page.conditions.find((condition) => condition.type === "Ready");
     refill(state, badge(model.state), ` ${ready ? ready.message : "The operator has not set a status yet."}`);
     refill(links, ...siteLinks(listener.links(), namespace, name));
@@ -294,7 +298,8 @@ export function modelPage(main, namespace, name, params, listener) {
     const started = page.pods.filter((pod) => pod.phases.length).sort((a, b) => (b.created ?? 0) - (a.created ?? 0)).slice(0, 12);
     const longest = Math.max(...started.map(startSeconds), 1);
     refill(starts, ...started.map((pod) => row(pod.name, `${duration(startSeconds(pod))}${pod.ready_at ? "" : " so far"}`, phases(pod, longest))), ...(started.length ? [] : [none(3, "No start times are known.")]));
-    spec.read(page.generation);
+    spec.read(`${model.created} ${page.generation}`);
+    stored.read(`${page.revision.current} ${page.revision.target}`);
     if (isFirst) readRange();
     else if (!longer) drawCharts();
   }
@@ -349,7 +354,7 @@ function problemList(page, runbooks) {
     slow: `The p99 of the client latency is ${quantile(p99)}; the objective is ${millis(page.latency_target_ms)}.`,
     stalled: `A change of the spec is needed. ${messageOf("Stalled")}`,
     blind: `A signal is missing, so the replicas can't follow it. ${missed.join("; ") || messageOf("ScalingActive")}`,
-    limited: `A limit prevents more replicas: ${(page.scaling.limitedBy || []).join(", ")}.`,
+    limited: `A limit prevents more replicas: ${(page.scaling.limitedBy || []).filter((limit) => CAPS.has(limit)).join(", ")}.`,
   };
   const items = page.problems.map((problem) => {
     const runbook = runbooks && runbookOf(problem, page);
@@ -429,13 +434,13 @@ function podRow(pod, revision) {
 
 /** Returns the duration of a pod's start so far; the pod must have phases. @param {Pod} pod */
 function startSeconds(pod) {
-  return (pod.phases.at(-1)?.end ?? Date.now() / 1000) - pod.phases[0].begin;
+  return (pod.phases.at(-1)?.end ?? secondsNow()) - pod.phases[0].begin;
 }
 
 /** Draws the phases of a pod's start one after the other, and lists them as text. @param {Pod} pod @param {number} longest in seconds */
 function phases(pod, longest) {
   const begin = pod.phases[0].begin;
-  const timed = pod.phases.map((phase) => ({ ...phase, seconds: (phase.end ?? Date.now() / 1000) - phase.begin }));
+  const timed = pod.phases.map((phase) => ({ ...phase, seconds: (phase.end ?? secondsNow()) - phase.begin }));
   const bars = timed.map((phase) => svg("rect", { class: `phase ${phase.name}`, x: ((phase.begin - begin) / longest) * 100, width: Math.max((phase.seconds / longest) * 100, 0.4), y: 0, height: 10 }, svg("title", {}, `${PHASE_NAMES[phase.name]}: ${duration(phase.seconds)}`)));
   return h("div", { class: "fall" }, svg("svg", { viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" }, ...bars), h("span", { class: "hint" }, timed.map((phase) => `${PHASE_NAMES[phase.name]} ${duration(phase.seconds)}`).join(", ")));
 }

@@ -1,11 +1,11 @@
-// The rows of the fleet's table that exist. A frame makes only a few of them, those in sight first, so that no frame is long.
+// Rows of the fleet's table that exist as elements. Each animation frame creates only a few, the visible ones first, so that no frame takes long.
 
-/** Largest number of rows that are made in one frame. */
+/** Maximum number of rows that are created in one frame. */
 const ROWS_PER_FRAME = 6;
 
 /**
  * @template T
- * @typedef {{key: string, text: string, row: T}} Line A row, and the text of its document: it is made again only if the text has changed.
+ * @typedef {{key: string, text: string, row: T}} Line Row with the text of its document. A new element is created only if the text has changed.
  */
 
 /** @template T */
@@ -14,10 +14,10 @@ export class Rows {
   #rendered = new Map();
   /** @type {Line<T>[]} */
   #lines = [];
-  /** Part of `#lines` that exists: the first, and the one after the last. */
+  /** Range of `#lines` that exist as elements: index of the first one, and index after the last one. */
   #first = 0;
   #end = 0;
-  /** Indexes of the lines that are to be made, the next one last. @type {number[]} */
+  /** Indexes of the lines whose elements must be created, the next one last. @type {number[]} */
   #due = [];
   #offset = 0;
   #frame = 0;
@@ -34,7 +34,7 @@ export class Rows {
   }
 
   /**
-   * Shows these lines: those in sight at once, as far as a frame allows, and the others in the next frames.
+   * Shows these lines: visible ones at once, up to the limit of a frame, and the others in the next frames.
    * @param {Line<T>[]} lines
    * @param {number} offset position of the first line in the whole table
    * @param {number} first position of the first line in sight
@@ -49,7 +49,7 @@ export class Rows {
     this.#offset = offset;
     const top = Math.min(Math.max(first - offset, 0), lines.length);
     const bottom = Math.min(Math.max(end - offset, top), lines.length);
-    // Rows around those in sight stay if they are made; a row with an old text is replaced in its turn.
+    // Existing elements next to the visible rows stay. Rows with an old text are replaced later.
     this.#first = this.#end = top;
     while (this.#end < lines.length && this.#rendered.has(lines[this.#end].key)) this.#end += 1;
     while (this.#first > 0 && this.#rendered.has(lines[this.#first - 1].key)) this.#first -= 1;
@@ -65,12 +65,12 @@ export class Rows {
     if (focusedIndex >= this.#first && focusedIndex < this.#end) this.#focus(focusedIndex);
   }
 
-  /** Leaves the room of the rows that don't exist, whose height has changed. */
+  /** Reserves space for the rows without an element, after the height of a row has changed. */
   makeRoom() {
     this.changed(this.#offset + this.#first, this.#offset + this.#end);
   }
 
-  /** Makes no more rows. */
+  /** Creates no more rows. */
   stop() {
     cancelAnimationFrame(this.#frame);
   }
@@ -80,7 +80,7 @@ export class Rows {
     this.makeRoom();
   }
 
-  /** Makes the other rows in the frames after the next one, which paints those that were just made. */
+  /** Creates the other rows after the next frame, which paints the rows that were just created. */
   #makeOthers() {
     if (!this.#due.length) return;
     this.#frame = requestAnimationFrame(() => {
@@ -89,7 +89,7 @@ export class Rows {
     });
   }
 
-  /** Puts a line in place of its old row, or at an end of those that exist. @param {number} index */
+  /** Creates the row of a line, in place of its old row or at an end of the existing rows. @param {number} index */
   #put(index) {
     const { key, text, row } = this.#lines[index];
     const rendered = this.#rendered.get(key);
@@ -123,7 +123,7 @@ export class Rows {
   }
 }
 
-/** Makes these the children, and moves only those that have another place. @param {HTMLElement} parent @param {HTMLElement[]} elements */
+/** Sets the children of an element, and moves only those whose position has changed. @param {HTMLElement} parent @param {HTMLElement[]} elements */
 function arrange(parent, elements) {
   const present = new Set(/** @type {Element[]} */ (elements));
   for (const child of [...parent.children]) if (!present.has(child)) child.remove();

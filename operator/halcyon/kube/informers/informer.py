@@ -212,6 +212,7 @@ class Informer:
         cached = [*self._objects, *self._unreadable]
         for key in [k for k in cached if k not in present and scope.namespace in {"", k.namespace}]:
             self._drop(key)
+        scope.seen = 0  # after a restore from a backup, the versions begin with a smaller number
         self._proceed(scope, version)
         self._mark_listed(scope)
 
@@ -258,11 +259,7 @@ class Informer:
 
     async def _watch(self, scope: _Scope, since: str) -> None:
         events = self.client.watch(
-            self.kind,
-            since=since,
-            namespace=scope.namespace,
-            selector=self.selector,
-            metadata_only=self.metadata_only,
+            self.kind, since=since, namespace=scope.namespace, selector=self.selector, metadata_only=self.metadata_only
         )
         async with aclosing(events) as stream:
             async for kind, obj in stream:

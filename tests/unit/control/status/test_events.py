@@ -9,11 +9,12 @@ import pytest
 
 from halcyon.control.status.events import status_events
 from halcyon.kube import errors
-from halcyon.kube.event_recorder import PENDING, QUIET_S, EventRecorder, NewEvent
+from halcyon.kube.event_recorder import PENDING, QUIET_S, WRITERS, EventRecorder, NewEvent
 from halcyon.kube.kinds import EVENT
 from tests.clocks import DrivenClock
 from tests.unit.control.scope_builders import UID, resource
 from tests.unit.kube.memory_kube import MemoryKube
+from tests.unit.kube.virtual_time import VirtualTime, run
 
 
 def status(**conditions: tuple[str, str]) -> dict[str, Any]:
@@ -168,6 +169,38 @@ async def test_an_event_that_cannot_be_written_stops_no_other(caplog: pytest.Log
     await recorder.flush(5)
 
     assert "cannot write an event" in caplog.text
+
+
+def test_an_event_is_written_once_the_api_server_responds_again() -> None:
+    async def scenario(now: VirtualTime) -> list[str]:
+        kube, fates = MemoryKube(), iter(["refuse", "lose", "refuse"])
+        recorder = EventRecorder(kube.seen_by(lambda _: next(fates, "ok")), instance="x", clock=DrivenClock(now))
+        writing = asyncio.create_task(recorder.run())
+        recorder.record(resource(), NewEvent("Warning", "RolledBack", "m"))
+        await asyncio.sleep(60)
+        writing.cancel()
+        return [event["note"] for event in kube.objects.values()]
+
+    assert run(scenario) == ["m"]
+
+
+def test_events_of_an_outage_are_written_or_dropped_oldest_first() -> None:
+    async def scenario(now: VirtualTime) -> list[str]:
+        kube = MemoryKube()
+        recorder = EventRecorder(
+            kube.seen_by(lambda _: "refuse" if now() < 100 else "ok"), instance="x", clock=DrivenClock(now)
+        )
+        writing = asyncio.create_task(recorder.run())
+        for number in range(PENDING + 2 * WRITERS):
+            recorder.record(resource(), NewEvent("Normal", "ScaledUp", str(number)))
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(200)
+        writing.cancel()
+        return [event["note"] for event in kube.objects.values()]
+
+    written = run(scenario)
+    assert len(written) == len(set(written)) >= PENDING
+    assert str(PENDING + 2 * WRITERS - 1) in written
 
 
 async def test_events_are_written_in_the_background_and_in_order() -> None:

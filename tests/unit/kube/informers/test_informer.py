@@ -274,6 +274,13 @@ def test_a_failing_api_server_receives_fewer_and_fewer_requests(steps: list[Any]
     assert 10 < len(script.requests) < 60
 
 
+def test_a_write_after_a_restore_is_not_seen_too_early() -> None:
+    script = Script(([obj("a", 90)], 90), [errors.Gone(410, "too old")], ([obj("a", 40)], 40))
+    informer, _ = follow(script)
+    assert informer.has_seen(Key("team", "a"), 40)
+    assert not informer.has_seen(Key("team", "a"), 41), "a version of before the restore is unrelated"
+
+
 def test_an_expired_watch_is_followed_by_a_list_at_once() -> None:
     script = Script(([], 5), [EXPIRED], ([obj("a", 6)], 7))
     _, changes = follow(script, limit_s=0.01)
