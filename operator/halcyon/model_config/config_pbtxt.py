@@ -40,8 +40,7 @@ def parse(content: bytes, *, with_unknown: bool = False) -> ModelConfig:
 
 
 def parse_if_valid(content: bytes | None) -> ModelConfig:
-    """Parse a file without the fields that this version doesn't know. The result is empty if the file is invalid or
-    missing."""
+    """Parse a file, ignoring fields unknown to this version. The result is empty if the file is invalid or None."""
     try:
         return parse(content or b"", with_unknown=True)
     except ModelConfigError:
