@@ -206,7 +206,7 @@ class BatchConditionType(StrEnum):
 class BatchReason(StrEnum):
     """Condition reasons of a BatchInference.
 
-    The runner reports InputUnreadable and all reasons after it, with the condition Failed.
+    The runner reports InputUnreadable and all reasons after it, in the Failed condition.
     """
 
     COMPLETED = "Completed"
@@ -220,7 +220,7 @@ class BatchReason(StrEnum):
     SUSPENDED = "Suspended"
     """`spec.suspend` is true."""
     FAILED = "Failed"
-    """The batch has failed. The reason of the condition Failed gives the cause."""
+    """The batch has failed. The reason of the Failed condition gives the cause."""
     MODEL_NOT_FOUND = "ModelNotFound"
     """The namespace has no ModelDeployment with the name in `spec.modelDeployment`."""
     MODEL_UNSUITABLE = "ModelUnsuitable"

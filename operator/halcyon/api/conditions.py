@@ -82,8 +82,8 @@ class Reason(StrEnum):
     """The spec exceeds a limit of the site policy. The last accepted spec stays in effect. The message names the field,
     its value and the limit."""
     POLICY_ADVICE = "PolicyAdvice"
-    """The spec is accepted, but a limit that only warns advises against a part of it. The message names the field, its
-    value and the limit."""
+    """The spec is accepted, but exceeds a limit of the site policy that only causes a warning. The message names the
+    field, its value and the limit."""
     QUEUE_DELAY_TOO_LONG = "QueueDelayTooLong"
     """The maximum time that Triton waits for a fuller batch is longer than clients wait for a response. A result that
     arrives after the client has given up is wasted work."""
@@ -140,8 +140,8 @@ class Reason(StrEnum):
     DEPLOYMENT_PAUSED = "DeploymentPaused"
     """The Deployment of the servers is paused, for example by `kubectl rollout pause`, so no pod gets the new revision."""
     WRITES_FAILING = "WritesFailing"
-    """The API server repeatedly fails to write an object of the model, for example because an admission webhook does not
-    respond. Halcyon tries again. The message names the object and has the API server's reason."""
+    """The API server repeatedly fails to write an object of the model, for example because an admission webhook does
+    not respond. Halcyon retries. The message names the object and contains the API server's reason."""
     POD_CREATION_FAILED = "PodCreationFailed"
     """No pod is ready, and pods cannot be created because of a quota, a policy or a missing object. The message is the
     API server's. If some pods are ready, the reason is `PartiallyReady`, with the same message."""
@@ -155,8 +155,8 @@ class Reason(StrEnum):
 
     BALANCER_DEGRADED = "BalancerDegraded"
     """A balancer cannot do everything that the spec requests, or soon will not be able to. For example, a Secret of
-    spec.traffic.tls is missing or invalid, or its certificate is about to expire. The message gives the cause. The
-    status is True if a balancer is ready nevertheless."""
+    spec.traffic.tls is missing or invalid, or its certificate is about to expire. The message gives the cause.
+    BalancerReady is still True if a balancer is ready."""
 
     ROUTES_ACCEPTED = "RoutesAccepted"
     """The Gateway has accepted the routes."""
@@ -201,8 +201,7 @@ class Reason(StrEnum):
     the numbers."""
     SHARED_LIMIT = "SharedLimit"
     """More pods answered no more requests than fewer pods did, although every pod was fully loaded. The pods share a
-    limit, such as a lock, a database or a GPU. The planner adds no replicas for now, and tries again after 30
-    minutes."""
+    limit, such as a lock, a database or a GPU. The planner adds no replicas for now, and retries after 30 minutes."""
 
     READY = "Ready"
     """The model answers requests."""

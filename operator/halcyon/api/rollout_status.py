@@ -83,7 +83,7 @@ class RolloutStatus(ApiModel):
 
 
 def routed_name(resource: Mapping[str, Any]) -> str:
-    """Return the name of a model in requests: that in its status, or else that in its spec; empty if neither has one.
+    """Return the name of a model in requests, taken from its status or else its spec; empty if neither has a name.
 
     They differ during a rollout that changes the name, and after it was rolled back.
     """

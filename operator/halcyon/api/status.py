@@ -33,7 +33,7 @@ class Summary(ApiModel):
     ready: Short | None = None
     """Ready pods and the current number of replicas, for example `2/3`."""
     desired: Short | None = None
-    """Desired replicas of the last scaling decision; without one, the current number of replicas."""
+    """Desired replicas of the last scaling decision. Before the first decision, the current number of replicas."""
     range: Short | None = None
     """Minimum and maximum replicas of `spec.scaling`, for example `1-8`. Absent without `spec.scaling`."""
     state: Short | None = None
@@ -93,10 +93,10 @@ class PodsStatus(ApiModel):
     unready: Count | None = None
     """Number of pods that were ready before but are not ready now. Absent if there are none."""
     failed: Count | None = None
-    """Number of pods that cannot start or have failed. The condition ServersReady or ModelLoaded gives the cause.
+    """Number of pods that cannot start or have failed. The ServersReady or ModelLoaded condition gives the cause.
     Absent if there are none."""
     failures: Annotated[tuple[FailureCount, ...], Field(max_length=8), ListMap(("reason",))] | None = None
-    """Numbers of failed pods by cause. Absent if there are none."""
+    """Number of failed pods for each cause. Absent if there are none."""
     draining: Count | None = None
     """Number of pods that are finishing their requests before they stop. They are not included in `total`. Absent if
     there are none."""
@@ -254,7 +254,7 @@ class ScalingStatus(ApiModel):
     signals: Annotated[tuple[SignalStatus, ...], Field(max_length=8), ListMap(("name",))] | None = None
     """Signals on which the decision is based."""
     decisions: Annotated[tuple[DecisionStatus, ...], Field(max_length=10)] | None = None
-    """Most recent changes to the desired replicas, newest first, 10 at most."""
+    """Most recent changes to the desired replicas, newest first, at most 10."""
 
 
 class ColdStartStatus(ApiModel):
@@ -363,9 +363,9 @@ class Status(ApiModel):
     """State of the rollout to the target revision."""
     cost: CostStatus | None = None
     """Cost and use of the model's GPUs over the last day, or since the operator began to record them. Absent for a
-    model on CPU. Values are rounded. Shares are calculated at most every ten minutes."""
+    model on CPU. Values are rounded. Shares are calculated at most once every ten minutes."""
     advice: Annotated[tuple[AdviceStatus, ...], Field(max_length=5), ListMap(("rule",))] | None = None
     """Recommended changes to the spec, at most 5, sorted by expected gain, largest first. Absent if there are none or
-    the signals are unknown. Updated every ten minutes at most."""
+    the signals are unknown. Updated at most once every ten minutes."""
     cold_start: ColdStartStatus | None = None
     """Duration of the last start of a server pod, in total and by part, in whole seconds."""

@@ -200,7 +200,7 @@ def _reject_duplicates(texts: list[str], *, kind: str) -> None:
 
 
 INT_OR_STRING = BeforeValidator(lambda value: str(value) if type(value) is int else value)
-"""Annotation of a text field that may also be written as a whole number (`x-kubernetes-int-or-string`)."""
+"""Annotation of a string field that may also be written as a whole number (`x-kubernetes-int-or-string`)."""
 
 
 @dataclass(frozen=True)
@@ -293,7 +293,7 @@ def quantity(text: str) -> Decimal:
 
 
 def _scaled(size: Decimal, exponent: str) -> Decimal:
-    """Return `size` times ten to the power of `exponent`, a text with any number of digits."""
+    """Return `size` times ten to the power of `exponent`, a string with any number of digits."""
     digits = exponent.lstrip("+-").lstrip("0") or "0"
     power = int(digits) if len(digits) < 9 else 10**9
     power = -power if exponent.startswith("-") else power
@@ -313,7 +313,7 @@ def quantity_field(low: str, high: str) -> Any:  # a type expression
 
 
 def quantity_cel(path: str) -> str:
-    """Return a CEL expression for the quantity at a path, which is a text or a whole number."""
+    """Return a CEL expression for the quantity at a path, which is a string or a whole number."""
     # Not `quantity(string(...))`, because the API server can't estimate the cost of `string`.
     return f"(type({path}) == int ? quantity('0').add({path}) : quantity({path}))"
 

@@ -36,7 +36,7 @@ from halcyon.kube.work_queue import WorkQueue
 log = logging.getLogger(__name__)
 
 DISCOVERY_INTERVAL_S = 10.0
-"""Interval at which the operator checks whether the API server has the kind BatchInference, in seconds. Its CRD may be
+"""Interval at which the operator checks whether the API server has the BatchInference kind, in seconds. Its CRD may be
 installed after the operator has started."""
 POLL_INTERVAL_S = 5.0
 """Interval at which the controller polls a runner for its progress, in seconds."""
@@ -98,7 +98,7 @@ class BatchController:
         return tuple(filter(None, map(remaining, self.batches.find(model.namespace, model.name))))
 
     async def run(self) -> None:
-        """Wait until the API server serves the kind BatchInference, then reconcile until cancelled."""
+        """Wait until the API server serves the BatchInference kind, then reconcile until cancelled."""
         while not await self.batches.is_served():  # noqa: ASYNC110  # the API server sends no event for a new kind
             await asyncio.sleep(DISCOVERY_INTERVAL_S)
         informers = (self.batches, self.jobs, self.pods)

@@ -11,7 +11,7 @@ from halcyon.kube.kinds import Object
 WITHOUT_RUNNER = frozenset(
     (BatchReason.MODEL_UNSUITABLE, BatchReason.POLICY_DENIED, BatchReason.RUNNER_UNKNOWN, BatchReason.NAME_CONFLICT)
 )
-"""Reasons of the condition Complete with which no runner may run, although the model exists."""
+"""Reasons of the Complete condition with which no runner may run, although the model exists."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class RunningBatch:
     """Time by which the BatchInference should be complete, in seconds since the epoch; None if it has no deadline."""
     max_replicas: int | None
     may_wake: bool
-    """Whether the batch may start the model's first replica. A batch without a runner may not, because it needs none."""
+    """Whether the batch may start the model's first replica; False for a batch without a runner, which needs none."""
     gentle: bool
 
 

@@ -1,6 +1,6 @@
 """Status of a BatchInference, computed from its Job, its pod and the progress of its runner. Pure.
 
-The status has the conditions Complete, Failed, Suspended and OnTime. Failed and Suspended are absent if they aren't
+The status has the Complete, Failed, Suspended and OnTime conditions. Failed and Suspended are absent if they aren't
 true, and OnTime is absent without a deadline.
 """
 
@@ -28,7 +28,7 @@ from halcyon.scaling.lazy_text import rounded
 
 _MESSAGE_LIMIT = 1024
 _ETA_STEP = 0.05
-"""Minimum change in the expected end time that causes a status update, as a share of the remaining time."""
+"""Share of the remaining time by which the expected end time must change to cause a status update."""
 
 
 @dataclass(frozen=True)
@@ -216,14 +216,14 @@ def _rows(before: Mapping[str, Any], progress: BatchProgress | None) -> Mapping[
 def _steady(shown: object, end: float, now: float) -> float:
     """Return the estimated end to publish: `end`, or the published estimate `shown` if the two differ only slightly.
 
-    A difference above the share `_ETA_STEP` of the remaining time counts. Each new estimate causes a write.
+    A slight difference is at most `_ETA_STEP` times the remaining time. Each new estimate causes a write.
     """
     before = epoch_seconds(shown)
     return before if before is not None and abs(before - end) <= max(_ETA_STEP * (end - now), 1.0) else end
 
 
 def _on_time(deadline: str, end: float | None, progress: BatchProgress | None, now: float) -> list[_Condition]:
-    """Return a list with the condition OnTime and the rate that meets the deadline; empty if the end is unknown."""
+    """Return a list with the OnTime condition and the rate that meets the deadline; empty if the end is unknown."""
     until = epoch_seconds(deadline)
     if until is None or until <= now:
         return [(Type.ON_TIME, "False", BatchReason.DEADLINE_MISSED, f"spec.deadline is {deadline}, which has passed")]

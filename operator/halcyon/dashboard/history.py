@@ -150,7 +150,7 @@ class _Ring:
         return _ROW.unpack_from(self._bytes, at)
 
     def _counted(self, begin: int) -> Iterator[tuple[bytes, int]]:
-        """Yield the rows from the step `begin` on, each with the number of successive steps that it stands for."""
+        """Yield the rows, starting at the step `begin`, each with the number of successive steps that it stands for."""
         if not self._has_runs:
             for step in range(begin, self._last + 1):
                 start = step % MAX_POINTS * _ROW.size

@@ -151,7 +151,7 @@ def replicas_in_force(model: Object) -> int:
 
 
 def latency_target_ms(model: Object) -> float | None:
-    """Return the objective for the p99 of the client latency, in milliseconds; None without one, or with the policy Rules."""
+    """Return the client p99 latency objective in milliseconds; None if there is none or the policy is Rules."""
     scaling = (model.get("spec") or {}).get("scaling") or {}
     target = None if scaling.get("policy") == "Rules" else (scaling.get("targets") or {}).get("latency")
     try:
@@ -279,5 +279,5 @@ def totals(rows: Sequence[TableRow], loads: Mapping[Name, CurrentLoad]) -> dict[
 
 
 def rounded(value: float | None) -> float | None:
-    """Return the value rounded to the three digits that are shown, so that the browser gets no smaller changes."""
+    """Return the value rounded to the three digits shown, so that smaller changes are not sent to the browser."""
     return None if value is None else float(f"{value:.3g}")

@@ -81,7 +81,7 @@ def page_files() -> dict[str, PageFile]:
 
 
 def inlined(page: str, files: Mapping[str, str]) -> tuple[str, str]:
-    """Return the page with its style sheets and blocking scripts inlined, and the policy that allows their texts.
+    """Return the page with inlined style sheets and blocking scripts, and the content security policy that allows them.
 
     A file that is not installed stays a link. JavaScript modules stay links, because they don't delay the first paint.
     """

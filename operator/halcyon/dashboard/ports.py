@@ -155,4 +155,4 @@ class DashboardSource(Protocol):
         """Return the past arrival rates that the model's planner has stored; None if the model has no planner."""
 
     def known(self, name: Name) -> Known | None:
-        """Return the planner's targets and its learnt data about the model; None without a planner or enough data."""
+        """Return the planner's targets and learnt data for a model; None if there is no planner or too little data."""

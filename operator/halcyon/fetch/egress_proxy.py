@@ -87,7 +87,8 @@ class EgressProxy:
         """Create a proxy that connects only to the hosts and ports in `urls`, at addresses for which `allows` returns True.
 
         The first URL is that of the model, and appears in error messages. `site` is the proxy of the site; None if pods
-        connect directly. Hosts in `domains`, each with a leading dot, are allowed at the port of the first URL.
+        connect directly. `domains` are domain names with a leading dot; their hosts are allowed on the port of the
+        first URL.
         """
         self._site = site
         self._domains = domains

@@ -46,7 +46,7 @@ class ModelFolder:
     names: tuple[str, ...]
     """Sorted names of the files and folders at the top level, except config.pbtxt."""
     versions: tuple[int, ...]
-    """Numbers of the version folders, in ascending order."""
+    """Version numbers that have a folder, in ascending order."""
     config: bytes | None
     """Content of config.pbtxt; None if there is none."""
     left_out: tuple[str, ...] = ()

@@ -15,7 +15,7 @@ from types import ModuleType
 
 
 def _register_package(name: str) -> None:
-    """Register a package without running its `__init__`, if it is installed and not imported yet. Submodules work."""
+    """Register an installed, not yet imported package without running its `__init__`. Its submodules are importable."""
     spec = None if name in sys.modules else find_spec(name)
     if spec is None:
         return

@@ -66,7 +66,7 @@ class Kube(Protocol):
         """
 
     async def scale(self, kind: Kind, obj: Object, *, before: int, after: int, version: str | None = None) -> Object:
-        """Change spec.replicas through /scale from `before` to `after`, and return the resulting Scale.
+        """Change spec.replicas from `before` to `after` through the /scale subresource. Return the resulting Scale.
 
         A concurrent change to other fields of the object is a conflict only if `version` is given.
 

@@ -56,7 +56,7 @@ class ClusterClock:
         return self._machine() + self.ahead_s
 
     def responded(self, date: str | None) -> None:
-        """Compare the clocks with the `Date` header of a response, which has a resolution of one second."""
+        """Update `ahead_s` from the `Date` header of a response, which has a resolution of one second."""
         try:
             ahead_s = parsedate_to_datetime(date or "").timestamp() - self._machine()
         except ValueError:

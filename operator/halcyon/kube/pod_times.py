@@ -1,4 +1,4 @@
-"""Times of the steps in the start of a pod, in seconds since the epoch. Kubernetes reports whole seconds. Pure.
+"""Timestamps of a pod's startup steps, in seconds since the epoch. Kubernetes reports whole seconds. Pure.
 
 `status.coldStart`, the metric of start times, the planner's readings, the timeouts of a rollout and the start phases in
 the dashboard use these times. Each of them computes its own durations from the times.

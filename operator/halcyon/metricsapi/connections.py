@@ -50,7 +50,7 @@ Limit = Literal["source", "all"]
 
 @dataclass(frozen=True)
 class PortLimits:
-    """Maximum numbers of connections of a port, not counting streams.
+    """Limits on the connections of a port, not counting streams.
 
     A TLS connection takes about 31 KiB, and about 80 KiB during its handshake.
     """

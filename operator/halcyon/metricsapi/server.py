@@ -1,7 +1,7 @@
 """HTTP handlers of the API external.metrics.k8s.io: discovery, one metric value per request, and Status documents for errors.
 
 If a value is missing, the response is a 404 with the reason, never an empty list or 0. The HPA then does not scale
-down, and has the condition ScalingActive=False with the reason FailedGetExternalMetric and this response's message. The
+down, and its ScalingActive condition is False, with the reason FailedGetExternalMetric and this response's message. The
 API server counts a 503 as a failure of the API, and a missing value is not a failure, so the status is 404. If a value
 or a permission cannot be determined (for example because a review fails), the response is a 503.
 

@@ -40,7 +40,7 @@ def parse(content: bytes, *, with_unknown: bool = False) -> ModelConfig:
 
 
 def parse_if_valid(content: bytes | None) -> ModelConfig:
-    """Parse a file without the fields that this version doesn't know. The result is empty without a valid file."""
+    """Parse a file, ignoring fields unknown to this version. The result is empty if the file is invalid or None."""
     try:
         return parse(content or b"", with_unknown=True)
     except ModelConfigError:
@@ -66,9 +66,9 @@ _QUOTED = r""""(?:[^"\\\n]|\\.)*"?|'(?:[^'\\\n]|\\.)*'?"""
 """Pattern of a quoted text, or of the rest of the line if the closing quote is missing, so that each character is read
 once."""
 _FOREIGN = re.compile(rf"(#[^\n]*)|({_QUOTED})|[^\S \t\n\r\v\f]")
-"""Pattern of comments, quoted texts, and spaces that protobuf's text format does not allow."""
+"""Pattern of comments, quoted strings, and spaces that protobuf's text format does not allow."""
 _MINUS = re.compile(rf"(#[^\n]*|{_QUOTED})|(?<![\w.+-])-((?:\s|#[^\n]*(?:\n|\Z))+)(?=[\d.]|inf|nan)", re.IGNORECASE)
-"""Pattern of comments, quoted texts, and signs separated from their number, which only Triton's parser accepts."""
+"""Pattern of comments, quoted strings, and signs separated from their number, which only Triton's parser accepts."""
 
 
 def _replaced(match: re.Match[str]) -> str:

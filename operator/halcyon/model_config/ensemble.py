@@ -21,7 +21,7 @@ def describes_ensemble(content: bytes) -> bool:
 
 
 def missing_step(configs: Mapping[str, bytes | None]) -> str:
-    """Return a sentence about the first step of an ensemble that is not in its repository; empty if there is none.
+    """Return a sentence about the first ensemble step whose model is missing in the repository; empty if there is none.
 
     `configs` contains the content of each model's config.pbtxt, by name; None for a model without the file. Invalid
     files are ignored, because other checks report them.

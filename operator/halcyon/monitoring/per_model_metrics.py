@@ -67,14 +67,14 @@ CAPACITY: Final = _metric(
     "replica_capacity_requests_per_second",
     "gauge",
     "Requests per second that a full replica answers, as the planner assumes. Source: Bench, WarmUp, BatchStatistics, TimeInPods, Answers or EngineMetrics. "
-    "Missing if it isn't known, or with the policy Rules.",
+    "Missing if it isn't known, or with the Rules policy.",
     "source",
 )
 SUSTAINED: Final = _metric(
     "replica_sustained_requests_per_second",
     "gauge",
     "Requests per second that one replica answers within spec.scaling.targets.latency, or at the planned utilisation without one, as the "
-    "planner assumes. Missing if it isn't known, or with the policy Rules.",
+    "planner assumes. Missing if it isn't known, or with the Rules policy.",
 )
 SERVICE_TIME: Final = _metric(
     "service_time_seconds",
@@ -99,12 +99,12 @@ QUEUE: Final = _metric(
 QUEUE_TARGET: Final = _metric(
     "queue_target_requests",
     "gauge",
-    "Target of queued requests per replica: spec.scaling.targets.queueDepth, or the default of the policy Rules.",
+    "Target of queued requests per replica: spec.scaling.targets.queueDepth, or the default of the Rules policy.",
 )
 LATENCY_TARGET: Final = _metric(
     "latency_target_seconds",
     "gauge",
-    "Latency objective: spec.scaling.targets.latency. Present only if it is set, and with the policy Planner.",
+    "Latency objective: spec.scaling.targets.latency. Present only if it is set, and with the Planner policy.",
 )
 GPUS: Final = _metric("gpus", "gauge", "GPUs of the server pods that have a node.")
 GPU_UTILIZATION: Final = _metric(
@@ -113,7 +113,7 @@ GPU_UTILIZATION: Final = _metric(
 GPU_TARGET: Final = _metric(
     "gpu_target_ratio",
     "gauge",
-    "Target of GPU utilisation, 0 to 1: spec.scaling.targets.gpuUtilization, or the default of the policy Rules.",
+    "Target of GPU utilisation, 0 to 1: spec.scaling.targets.gpuUtilization, or the default of the Rules policy.",
 )
 GPU_SECONDS: Final = _metric(
     "gpu_seconds_total",

@@ -19,16 +19,16 @@ _OPEN: Object = {
 only add delay."""
 _EXACT: Object = {**_OPEN, "tolerance": "0"}
 """Behaviour of an HPA that doesn't limit the pace of scaling and has a tolerance of 0. Kubernetes supports this field
-from release 1.33 on. With the default tolerance of 10 %, an HPA would keep 10 replicas when 11 are desired."""
+since release 1.33. With the default tolerance of 10 %, an HPA would keep 10 replicas when 11 are desired."""
 _SHUT: Object = {"selectPolicy": "Disabled"}
 
 
 def hpa(subject: Subject, spec: Spec, *, tolerance: bool, hold: bool = False) -> Object:
     """Build an autoscaling/v2 HPA that targets the ModelDeployment.
 
-    With the policy Planner, the only metric is the desired replicas, with a target of 1 per replica. With Rules, there
-    is one metric per target. The target type is `AverageValue`, because the HPA multiplies a `Value` by the number of
-    existing pods. Unless the mode is Active, the HPA can't scale.
+    With the Planner policy, the only metric is the desired replicas, with a target of 1 per replica. With the Rules
+    policy, there is one metric per target. The target type is `AverageValue`, because the HPA multiplies a `Value` by
+    the number of existing pods. Unless the mode is Active, the HPA can't scale.
 
     `tolerance` is true if HPAs of this cluster have the field `tolerance`, and `hold` if scaling down is disabled.
     """

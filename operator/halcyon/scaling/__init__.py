@@ -10,7 +10,7 @@ and writing the replicas (`halcyon.control`).
 # | module         | content                                                                                    |
 # | -------------- | ------------------------------------------------------------------------------------------ |
 # | `observations` | everything known about a model at one time                                                 |
-# | `planner`      | the policy Planner                                                                         |
-# | `hpa`          | the policy Rules, and the HPA's algorithm for models whose replicas the operator writes    |
+# | `planner`      | the Planner policy                                                                         |
+# | `hpa`          | the Rules policy, and the HPA's algorithm for models whose replicas the operator writes    |
 # | `canary`       | canary analysis                                                                            |
 # | `policy`       | the decision, in one form for both policies                                                |

@@ -63,7 +63,7 @@ class Demand:
 
 @dataclass(frozen=True)
 class Budget:
-    """Maximum numbers of GPUs that models may use, in total and per namespace."""
+    """Maximum number of GPUs that models may use, in total and per namespace."""
 
     gpus: int
     """Maximum number of GPUs that all models may use in total."""

@@ -122,7 +122,7 @@ class Ledger:
 
     @property
     def day(self) -> Spent:
-        """Return the GPU time of the last 24 hours, as the sum of the stored hours."""
+        """Return the GPU time of the last 24 hours, which is the sum of the values stored for each hour."""
         return sum((entry for _, entry in self.hours), Spent())
 
     def to_json(self) -> list[list[float]]:

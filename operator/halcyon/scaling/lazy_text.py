@@ -19,7 +19,7 @@ def plain(value: float, digits: int = 4) -> str:
 
 
 def rounded(value: float) -> str:
-    """Return a number with three significant digits and no exponent, or without a fraction from 1000 on."""
+    """Return a number with three significant digits and no exponent. Numbers of 1000 and more have no fraction."""
     return plain(value, 3) if value < 999.5 else f"{value:.0f}"
 
 

@@ -64,9 +64,9 @@ class PodPoint:
     executions: float | None = None
     """Counter of batches computed."""
     queue_us: float | None = None
-    """Counter of the time that requests waited in Triton's queue, in microseconds."""
+    """Total time that requests waited in Triton's queue (counter), in microseconds."""
     compute_us: float | None = None
-    """Counter of the compute time of requests, in microseconds."""
+    """Total compute time of requests (counter), in microseconds."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,8 @@ class PodObservation:
     """Triton's counters by batch size, as last read; None if they were never read. They restart at zero with the
     container."""
     spent_us: int | None = None
-    """Counter of the execution time of all batches in microseconds, including sizes that are not in `batches`; None if
-    it is unknown, for example because an older agent doesn't report it."""
+    """Total execution time of all batches (counter), in microseconds, including sizes that are not in `batches`; None
+    if it is unknown, for example because an older agent doesn't report it."""
     backend_failure: str | None = None
     """Failure of the pod's backend, as reported by an agent; None if there is none."""
 

@@ -61,7 +61,7 @@ class _Pod:
     rows: tuple[int, ...]
     """Batch sizes in the last read, in rows."""
     spent_us: int
-    """Counter of the time spent in batches as of the last read, in microseconds."""
+    """Total time spent in batches as of the last read, in microseconds."""
     reads: tuple[tuple[float, int], ...]
     """Reads whose time is known, oldest first, as (monotonic time, microseconds spent in batches)."""
     executions: float | None

@@ -26,7 +26,7 @@ class Work:
     gpus: tuple[float, ...]
     """GPU utilisation in percent of each ready pod that reports it."""
     rows: dict[str, float]
-    """Counter of the rows that each pod has computed, by pod name."""
+    """Total rows that each pod has computed, by pod name."""
 
 
 def reported_work(snapshot: ModelSnapshot) -> Work:

@@ -102,9 +102,9 @@ class MergedBatches:
 
 
 def _fell(before: _Table, now: _Table) -> bool:
-    """Return whether a pod's counters have restarted.
+    """Return whether a pod's counters have been reset.
 
-    They have if a counter fell, or if a batch size is missing although the pod's table is not full.
+    This is the case if a counter fell, or if a batch size is missing although the pod's table is not full.
     """
     if len(now) < MAX_SIZES and not before.keys() <= now.keys():
         return True

@@ -84,7 +84,7 @@ class SignalMemory:
     has no new batches."""
     seconds: Mapping[int, tuple[int, float]] | None = None
     """Counts of `batches` in the form that the planner reads: (executions, seconds) by number of rows in the batch;
-    None without batches."""
+    None if there are no batches."""
     rejected: MergedCounter = field(default_factory=MergedCounter)
     """Number of requests rejected up to each balancer's last report. It may be more recent than `arrived`, because it
     is only used to detect whether requests are being rejected."""

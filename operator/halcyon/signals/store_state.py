@@ -147,7 +147,7 @@ class ObservedPod:
     """Batch counters of the last read in one array: rows, executions and microseconds of each batch size in turn. An
     array saves memory, because thousands of pods have dozens of sizes each."""
     spent_us: int | None = None
-    """Counter of the time spent in batches of all sizes as of the last read, in microseconds; None if unknown."""
+    """Total time spent in batches of all sizes as of the last read, in microseconds; None if unknown."""
     fallen_at: float | None = None
     """Time of the first read in which the batch counters had fallen; None if they have not fallen, or if a second read
     has confirmed the fall."""

@@ -159,7 +159,7 @@ class DeadBackends:
             endpoints: all pods.
             samples: sample by pod name.
             now: monotonic time, in seconds.
-            loads: requests of the caller's balancer in each pod, by address; None without a balancer.
+            loads: requests of the caller's balancer in each pod, by address; None if there is no balancer.
         """
         listed = {endpoint.pod: endpoint for endpoint in endpoints}
         serving = {name for name, e in listed.items() if e.serving and not e.terminating}

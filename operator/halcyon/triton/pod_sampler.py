@@ -171,8 +171,8 @@ def report(
 ) -> AgentReport:
     """Build a report from the samples of the pods.
 
-    Pods without a sample are included with unknown values. `balancer` is the sample of the balancer; None without one.
-    `backend_failures` contains the values of `PodSample.backend_failure`, by pod.
+    Pods without a sample are included with unknown values. `balancer` is the sample of the balancer; None if there is
+    none. `backend_failures` contains the values of `PodSample.backend_failure`, by pod.
     """
     pods = tuple(
         replace(

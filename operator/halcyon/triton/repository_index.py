@@ -25,7 +25,7 @@ class RepositoryIndex:
     """State of the served model in Triton's repository index."""
 
     versions: tuple[str, ...] = ()
-    """Numbers of the model's versions that are ready, in ascending order."""
+    """Version numbers of the model that are ready, in ascending order."""
     load_error: str | None = None
     """Triton's reasons for failing to load versions of the model or other models of its repository; None if all were
     loaded."""

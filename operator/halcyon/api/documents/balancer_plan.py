@@ -24,11 +24,11 @@ READINESS_TIMEOUT_S = 2
 """Time within which a server pod must respond to a readiness probe of the kubelet or of HAProxy, in seconds."""
 
 CERTIFICATE_FOLDER = "certificate"
-"""Folder with the Secret of `traffic.tls.secretName`, below /var/run/secrets in a balancer pod."""
+"""Folder below /var/run/secrets in a balancer pod where the Secret named by `traffic.tls.secretName` is mounted."""
 CLIENTS_FOLDER = "clients"
-"""Folder with the Secret of `traffic.tls.clientCA`, below /var/run/secrets in a balancer pod."""
+"""Folder below /var/run/secrets in a balancer pod where the Secret of `traffic.tls.clientCA` is mounted."""
 KEYS_FOLDER = "keys"
-"""Folder with the Secret of `traffic.apiKeys`, below /var/run/secrets in a balancer pod."""
+"""Folder below /var/run/secrets in a balancer pod where the Secret of `traffic.apiKeys` is mounted."""
 DRAIN_HEADER = "halcyon-drain"
 """HTTP header with a secret key. The agent rejects requests to `/drain` without it. The kubelet takes the key from the
 pod's specification."""

@@ -67,7 +67,7 @@ class VersionPolicy:
     latest: int | None = None
     """Number of versions to serve, counted from the highest version number down."""
     specific: tuple[int, ...] = ()
-    """Numbers of the model versions to serve."""
+    """Version numbers of the model to serve."""
     all: bool = False
 
 

@@ -30,7 +30,7 @@ AUDIENCE = "halcyon-collector"
 STREAM_PATH = "/collector/v1/stream"
 """Path of the WebSocket for reports on every operator replica.
 
-Each report is a text message. The upgrade request has the header `Authorization: Bearer TOKEN`.
+Each report is a WebSocket text message. The upgrade request has the header `Authorization: Bearer TOKEN`.
 """
 
 
@@ -54,8 +54,8 @@ class BatchStats:
     sizes: Batches
     """Counters for each batch size. The time of a batch includes input, inference and output."""
     spent_us: int | None = None
-    """Counter of the execution time of all batches, in microseconds. It includes sizes that are missing in `sizes`. The
-    value is None if an older agent does not report it."""
+    """Total execution time of all batches (counter), in microseconds. It includes sizes that are missing in `sizes`.
+    The value is None if an older agent does not report it."""
 
 
 @dataclass(frozen=True)
@@ -132,9 +132,9 @@ class PodSample:
     executions: int | None = None
     """Counter of executed batches (`nv_inference_exec_count`)."""
     queue_us: int | None = None
-    """Counter of the time that all requests spent in Triton's queue, in microseconds."""
+    """Total time that all requests spent in Triton's queue (counter), in microseconds."""
     compute_us: int | None = None
-    """Counter of the computing time of all requests, in microseconds."""
+    """Total compute time of all requests (counter), in microseconds."""
     gpu: float | None = None
     """GPU utilisation from 0 to 1, as the mean over the pod's GPUs; None if Triton does not report it."""
     load_error: str | None = None

@@ -1,1 +1,1 @@
-"""Site policy: limits of the platform team on ModelDeployments, as typed values, with each rule in CEL and in Python."""
+"""Site policy: limits that the platform team sets on ModelDeployments. Each rule is defined in CEL and in Python."""

@@ -1,4 +1,4 @@
-"""Rules of the site policy in Python. Each function returns the values in a spec that a limit does not allow, as texts.
+"""Rules of the site policy in Python. Each function returns the values in a spec that violate a limit, as strings.
 
 `rules` contains the same rules in CEL.
 """

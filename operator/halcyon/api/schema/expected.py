@@ -11,7 +11,7 @@ from halcyon.api.types import EXAMPLES, duration_us
 JsonSchema = Mapping[str, Any]
 _STEP = re.compile(r"[^.\[\]]+|\[\d+\]")
 _KINDS = (("us", "a duration"), ("Gi", "a quantity"), ("/", "a range of IP addresses"))
-"""Words for each kind of string, such as `a duration`, by a text that occurs only in the examples of this kind."""
+"""Words for each kind of string, such as `a duration`, by a substring that only the examples of this kind contain."""
 _BOOLEAN_WORDS = "YAML reads the words On and Yes as true, and Off and No as false; quote such a word"
 
 

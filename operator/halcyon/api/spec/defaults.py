@@ -199,7 +199,7 @@ def _ignored_overload(spec: Spec) -> Iterator[str]:
         return
     if overload is not None and overload.mode == "Reject" and objective_s(spec) is None:
         yield (
-            "spec.traffic.overload.mode: Reject needs a latency objective and the policy Planner; set "
+            "spec.traffic.overload.mode: Reject needs a latency objective and the Planner policy; set "
             "spec.scaling.targets.latency, for example 500ms, or mode: Wait"
         )
     if spec.traffic.source_share < 100 and queue_limit(spec) is None:

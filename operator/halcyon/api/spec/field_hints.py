@@ -159,9 +159,9 @@ def fields(path: str) -> tuple[str, ...]:
 
 
 def _fields(model: type[BaseModel]) -> dict[str, type[BaseModel] | None]:
-    """Return the fields of a pydantic model by name.
+    """Return a mapping from the field names of a pydantic model to the models of the fields.
 
-    The value is the model of the field or of its items; None if these are not objects.
+    For a list, the value is the model of its items. It is None if the field or the items are not objects.
     """
     return {info.alias or name: _model(info.annotation) for name, info in model.model_fields.items()}
 

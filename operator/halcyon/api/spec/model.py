@@ -36,7 +36,7 @@ class ConfigMapItem(ApiModel):
 
 
 class ConfigMapSource(ApiModel):
-    """A model in a ConfigMap in the same namespace, 1 MiB at most."""
+    """A model in a ConfigMap in the same namespace, at most 1 MiB."""
 
     name: DnsName
     """Name of the ConfigMap."""
@@ -81,7 +81,7 @@ class Source(ApiModel):
     """Source of the model. Set exactly one of configMap, persistentVolumeClaim, image and uri."""
 
     config_map: ConfigMapSource | None = None
-    """A small model in a ConfigMap in the same namespace, 1 MiB at most. Its content is part of the revision, so a
+    """A small model in a ConfigMap in the same namespace, at most 1 MiB. Its content is part of the revision, so a
     change of the ConfigMap starts a rollout."""
     persistent_volume_claim: PersistentVolumeClaimSource | None = None
     """A model on an existing volume: a PersistentVolumeClaim in the same namespace, mounted read-only."""
@@ -249,7 +249,7 @@ class ModelSpec(ApiModel):
     """Triton backend of a model whose config.pbtxt names no backend, for example `onnxruntime`, `python` or `tensorrt`.
     Default: the backend in config.pbtxt, or else the one that Triton chooses."""
     parameters: Annotated[dict[Key, Annotated[str, Field(max_length=1024)]], Field(max_length=64)] | None = None
-    """Parameters of the model's configuration, 64 at most. They override parameters with the same name in config.pbtxt.
+    """Parameters of the model's configuration, at most 64. They override parameters with the same name in config.pbtxt.
     Default: none."""
     warmup: Annotated[Warmup, AtomicMap()] | None = None
     """Requests that Triton runs before a pod receives traffic. Without a warm-up, the first client waits until the

@@ -176,9 +176,9 @@ class Affinity(ApiModel):
     """Nodes for the server pods, selected by their labels. The site can restrict these labels
     (`sitePolicy.pods.nodeSelectors`). Default: all nodes."""
     pod_affinity: PodAffinity | None = None
-    """Pods of the same namespace near which the server pods should run. Default: none."""
+    """Pods in the same namespace that the server pods should run near. Default: none."""
     pod_anti_affinity: PodAffinity | None = None
-    """Pods of the same namespace near which the server pods should not run. Default: none."""
+    """Pods in the same namespace that the server pods should avoid running near. Default: none."""
 
 
 class TopologySpreadConstraint(ApiModel):

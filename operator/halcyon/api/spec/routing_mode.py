@@ -59,7 +59,7 @@ RULES: Final = (
 
 
 def is_direct(spec: Any) -> bool:  # a Spec; that module imports this one
-    """Return whether clients reach the servers without one of Halcyon's balancers in between."""
+    """Return whether clients connect to the servers directly, without one of Halcyon's balancers."""
     return spec.traffic.mode in DIRECT
 
 

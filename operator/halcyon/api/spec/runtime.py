@@ -142,7 +142,7 @@ class EnvVar(ApiModel):
     """Name of the environment variable. Names that begin with LD_, NVIDIA_, CUDA_, KUBERNETES_, AIP_, PYTHONPATH,
     PYTHONHOME or PYTHONSTARTUP are rejected, because they affect the container instead of the model."""
     value: Text | None = None
-    """Value as plain text, 4096 characters at most. Default: none."""
+    """Value as plain text, at most 4096 characters. Default: none."""
     value_from: EnvVarSource | None = None
     """Source of the value: a key of a Secret or of a ConfigMap, or a field of the pod. Default: none."""
 

@@ -62,10 +62,10 @@ class Targets(ApiModel):
 
     latency: duration_field("1ms", "1h") | None = None  # type: ignore[valid-type]
     """Response time, from arrival to response, that 99 of 100 requests must meet, 1ms to 1h, for example `500ms`. Only
-    for the policy Planner. Default: none; Planner then uses 80 % of the capacity of each replica."""
+    for the Planner policy. Default: none; the Planner policy then uses 80 % of the capacity of each replica."""
     queue_depth: Annotated[int, Field(ge=1, le=1000000)] | None = None
     """Target number of queued requests per replica, in the balancers and in Triton together, 1 to 1000000. Default with
-    the policy Rules: one full batch for each instance, that is, maxBatchSize (8 if unset) x instances per GPU x GPUs.
+    the Rules policy: one full batch for each instance, that is, maxBatchSize (8 if unset) x instances per GPU x GPUs.
     Default with Planner: no target."""
     concurrency: Annotated[int, Field(ge=1, le=100000)] | None = None
     """Target number of requests per replica that are in progress or waiting, in the balancers and in Triton together, 1
@@ -74,7 +74,7 @@ class Targets(ApiModel):
     """A Prometheus query that the site defines, and the target of its result per replica. While the result is missing,
     the model does not scale down. Default: no target."""
     gpu_utilization: Annotated[int, Field(ge=1, le=100)] | None = None
-    """Target GPU utilisation of a replica, in percent, 1 to 100. Default with the policy Rules: 80 if pods have a GPU.
+    """Target GPU utilisation of a replica, in percent, 1 to 100. Default with the Rules policy: 80 if pods have a GPU.
     Default with Planner: no target, but unexpectedly busy GPUs prevent scaling down."""
 
 
@@ -126,7 +126,7 @@ class Scaling(ApiModel):
 
     min_replicas: Annotated[int, Field(ge=0, le=1000)] = 1
     """Minimum replicas, 0 to 1000. With 0, the model scales to zero after idleTimeout without a request, which requires
-    the policy Planner and traffic.mode Balancer. Default: 1."""
+    the Planner policy and traffic.mode Balancer. Default: 1."""
     max_replicas: Annotated[int, Field(ge=1, le=1000)]
     """Maximum replicas, 1 to 1000."""
     policy: Literal["Planner", "Rules"] | None = None
@@ -135,7 +135,7 @@ class Scaling(ApiModel):
     Default: Planner."""
     actuator: Literal["Auto", "HPA", "Direct"] | None = None
     """Component that writes spec.replicas. `HPA`: a HorizontalPodAutoscaler. `Direct`: the operator itself. `Auto`: HPA
-    if Halcyon serves the cluster's external metrics, else Direct. For the policy Planner, `Auto` uses the HPA only if
+    if Halcyon serves the cluster's external metrics, else Direct. For the Planner policy, `Auto` uses the HPA only if
     the cluster supports HPAs with a tolerance of 0. Default: Auto."""
     mode: Literal["Active", "Recommend", "Paused"] = "Active"
     """Use of scaling decisions. `Active`: Halcyon applies them to spec.replicas. `Recommend`: Halcyon only reports
@@ -148,9 +148,9 @@ class Scaling(ApiModel):
     start, it is counted from when a pod is ready. If repeated starts cost more GPU time than scaling to zero saves,
     Halcyon waits longer, up to 30m. Default: 5m."""
     schedules: Annotated[tuple[Schedule, ...], Field(max_length=16), ListMap(("name",))] | None = None
-    """Time windows with their own replica limits. Only for the policy Planner. Default: none."""
+    """Time windows with their own replica limits. Only for the Planner policy. Default: none."""
     behavior: Behavior | None = None
-    """Speed of scaling up and down, with the type and defaults of the HPA's `behavior`. Only for the policy Rules;
+    """Speed of scaling up and down, with the type and defaults of the HPA's `behavior`. Only for the Rules policy;
     Planner has its own rules."""
 
     rules: ClassVar = (

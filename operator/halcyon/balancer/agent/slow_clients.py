@@ -198,7 +198,7 @@ def above_share(
 
 
 async def run(runtime: RuntimeSocket, controller: HaproxyController) -> None:
-    """Check for slow requests while requests wait, and end those above their source's share, until cancelled."""
+    """Until cancelled, end slow requests while others wait, if their source has more than its share of the places."""
     since: dict[str, float] = {}
     limited_until: dict[str, float] = {}
     clock = asyncio.get_running_loop().time

@@ -279,10 +279,10 @@ def request_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
 
 
 def response_rules(out: Writer, protocol: Protocol) -> None:
-    """Add the rule of a client-facing front end that limits how long a client may read nothing of a response.
+    """Add the rule of a client-facing front end that limits how long a client may go without reading from a response.
 
-    While a request is being sent, `timeout client` applies, which is longer than a request may wait. It also applies to
-    streams, because a stream's client may be silent between two messages.
+    While a request is being sent, `timeout client` applies, which is longer than a request may wait. `timeout client`
+    also applies to streams, because a stream's client may be silent between two messages.
     """
     condition = f" if !{{ be_name -m str {grpc_streams.BACKEND} }}" if protocol == "grpc" else ""
     out.add(f"http-response set-timeout client {_UNREAD_MS}{condition}")

@@ -15,9 +15,9 @@ _SOCKETS: Final[dict[Protocol, int]] = {"http": 16, "grpc": 1}
 """Number of listening sockets for each protocol's port.
 
 HAProxy accepts four connections from a socket, and then polls all ready connections before it returns to the socket.
-Because `tune.maxpollevents` is small, this takes long: behind some hundreds of busy connections, new ones waited for
-seconds. More sockets accept more connections at a time. gRPC has only one socket, because a new gRPC connection may
-bring 256 calls at once.
+Because `tune.maxpollevents` is small, this takes long: new connections waited for seconds behind some hundreds of busy
+ones. More sockets accept more connections at a time. gRPC has only one socket, because a new gRPC connection may bring
+256 calls at once.
 """
 
 

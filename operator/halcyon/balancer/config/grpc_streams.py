@@ -2,7 +2,7 @@
 
 On its way, a stream is converted from HTTP/2 to HTTP/1.1 and back to HTTP/2.
 
-A stream stays on one server from its first message on, for an unlimited time. It is cut if its server disappears, or if
+After its first message, a stream stays on one server for an unlimited time. It is cut if its server disappears, or if
 it does not end within the server's drain time. In HTTP/2, HAProxy could only reset the stream, which gRPC clients
 report as CANCELLED. In HTTP/1.1, the response can be completed: `streams.lua`, in section `streams_end`, ends it with
 gRPC status 14 (UNAVAILABLE), or with 4 (DEADLINE_EXCEEDED) after the response timeout.

@@ -25,10 +25,10 @@ _IN_PROGRESS = re.compile(r" conn_cur=([0-9]+)")
 
 @dataclass(frozen=True)
 class ClassLoad:
-    """Numbers of requests of users and of batch inference in one HAProxy process."""
+    """Number of requests from users and from batch inference in one HAProxy process."""
 
     users: int
-    """Counter of the inference requests of users, modulo 2^32."""
+    """Total inference requests from users (counter), modulo 2^32."""
     present: int
     """Number of batch inference requests that wait or are in progress at servers now."""
     sent: int

@@ -40,7 +40,7 @@ OBJECTIVE_HALF_LIFE_S: Final = 2.0
 _RECENT_S: Final = 1.2
 """Time before a sample of the pods in which requests may have been on their way, in seconds."""
 _MAX_SAMPLE_AGE_S: Final = 10.0
-"""Time for which the numbers of requests in progress are kept, in seconds. Older samples show nothing."""
+"""Time for which the numbers of requests in progress are kept, in seconds. Older samples are not useful."""
 _FORGET_AFTER: Final = 100
 """Number of executions after which the weight of earlier executions in the mean is halved."""
 
@@ -58,7 +58,7 @@ class TritonCounters(Protocol):
 
     @property
     def compute_us(self) -> int | None:
-        """Counter of the time that Triton spent computing requests, in microseconds."""
+        """Total time that Triton spent computing requests (counter), in microseconds."""
 
 
 def _most_unproved(plan: BalancerPlan) -> int:
@@ -264,7 +264,7 @@ class Concurrency:
     def users_part(self) -> float | None:
         """Share of users' requests in all requests in progress at pods, over all balancers.
 
-        The result is None without requests of batch inference.
+        None if there are no requests from batch inference.
         """
         loads = (self.own, *self.others)
         inside, lower = sum(load.inflight for load in loads), sum(load.lower_sent for load in loads)

@@ -97,7 +97,7 @@ class HaproxyController:
         """Ready pods to which no HAProxy server could be assigned."""
         self.reloads = 0
         self.classes: ClassLoad | None = None
-        """Requests of users and of batch inference at the last call of `share`; None without batch inference."""
+        """Requests of users and of batch inference at the last call of `share`; None if there is no batch inference."""
 
     @property
     def written(self) -> bool:
@@ -125,7 +125,7 @@ class HaproxyController:
         return self._is_reloading or self._clock() - self._answered_at <= limit_s
 
     def accept(self, plan: BalancerPlan) -> None:
-        """Use the given plan from the next pass on.
+        """Use the given plan, starting with the next pass.
 
         Raises: ConfigError: the plan cannot be rendered as haproxy.cfg. The previous plan remains in use.
         """
@@ -183,10 +183,10 @@ class HaproxyController:
     async def share(self) -> None:
         """Adjust the limits of the servers to the loads of all balancers.
 
-        It is the part of a pass that is cheap enough for frequent calls.
+        This is the part of a pass that is cheap enough for frequent calls.
 
         Raises:
-            HaproxyError: HAProxy does not respond; the next pass tries again.
+            HaproxyError: HAProxy does not respond; the next pass retries.
         """
         async with self._pass_lock:
             if self._serving is not None and self._servers:

@@ -64,18 +64,18 @@ RATE_OVER_S: Final = 0.5
 GENTLE: Final = 0.1
 """Maximum share by which users' batches may take longer because of batch inference that is `Gentle`."""
 _UNSEEN: Final = 0.5
-"""Capacity kept free for the users of other balancers, as a share of their rows in execution. It applies if the model
+"""Share of the rows in execution of other balancers' users for which capacity is kept free. It applies if the model
 computes no batches."""
 _IDLE_ROWS: Final = 0.01
 """Number of users' rows per execution below which users count as idle. While users are idle, `Gentle` has no effect."""
 _GENTLE_FULL: Final = 0.9
-"""Maximum number of rows in a pod, including users' rows, at which batch inference of a gentle class is sent, as a
-share of a full batch. With more rows, it would take places in batches that users need during a burst."""
+"""Share of a full batch. Rows of a gentle class are sent to a pod only while it has fewer rows than this, including
+users' rows. More rows would take up space in batches that users need during a burst."""
 _GENTLE_INSIDE: Final = 1.4
 """Maximum ratio of the rows of a gentle class in a pod to the rows by which a batch may grow. It is above 1 because a
 row that arrives during an execution waits for the next one, so a batch contains only some of the rows in the pod."""
 _GENTLE_LEFT: Final = 0.6
-"""Maximum number of rows of a gentle class in a pod, as a share of the rows that users leave free in a full batch."""
+"""Maximum share of the rows that users leave free in a full batch, for all rows of a gentle class in a pod."""
 AHEAD_S: Final = 0.003
 """Time before the expected end of a batch at which rows are sent for the next one, in seconds. It covers the network
 latency to the pod and the polling interval of `lower.lua`."""
@@ -124,8 +124,8 @@ class PodWork:
     def gentle_room(self, users_rows: float) -> Room | None:
         """Return the room in the pod for a gentle class, or None if it has the same room as any other class.
 
-        The result is None without users' requests, or if the model computes no batches. `users_rows` is the number of
-        rows that users send during an execution.
+        The result is also None if there are no users' requests, or if the model computes no batches. `users_rows` is
+        the number of rows that users send during an execution.
         """
         time = self.time
         if time is None or time.largest_s <= 0 or not self.batches or users_rows < _IDLE_ROWS:

@@ -55,11 +55,11 @@ Bursts stay below it: 5 % were rejected in a measurement at 70 % of the capacity
 3."""
 ENDS_BELOW: Final = 0.03
 LATE_WORK: Final = 4.0
-"""Maximum number of late requests that may wait in all balancers, as a multiple of the requests that the pods answer
-within the latency objective."""
+"""Maximum number of late requests that may wait in all balancers. The unit is the number of requests that the pods
+answer within the latency objective."""
 LATE_SPREAD: Final = 5 / 32
-"""Number of moments (see `overload_rules`) above which a queue counts as an overload instead of a burst, as a multiple
-of the requests that the pods answer within the latency objective."""
+"""Number of moments (see `overload_rules`) above which a queue counts as an overload instead of a burst. The unit is
+the number of requests that the pods answer within the latency objective."""
 _MIN_ANSWERS: Final = 10
 NO_LIMITS: Final = dict.fromkeys((*overload_rules.LIMITS, *overload_rules.LATE_LIMITS), 0)
 
@@ -71,7 +71,7 @@ class PodStatistics:
     succeeded: int | None = None
     """Counter of successful requests; None if unknown."""
     rows: int | None = None
-    """Counter of the rows in successful requests; None if unknown."""
+    """Total rows in successful requests (counter); None if unknown."""
     batches: Batches = ()
 
 
@@ -118,7 +118,7 @@ def batch_time(pods: Iterable[PodStatistics], max_batch: int) -> BatchTime | Non
 
 @dataclass(frozen=True)
 class PodCapacity:
-    """Maximum numbers of requests at which one pod meets the latency objective."""
+    """Maximum number of requests with which one pod meets the latency objective."""
 
     in_time: int
     """Number of requests that the pod answers within the latency objective during a lasting overload, counting only

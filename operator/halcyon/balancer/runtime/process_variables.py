@@ -37,7 +37,7 @@ class Variables:
     async def write(self, process: object) -> None:
         """Write the values that the current HAProxy process does not have yet.
 
-        `process` identifies the process (`HaproxyStats.identity`). A failure is logged, and the next call tries again.
+        `process` identifies the process (`HaproxyStats.identity`). A failure is logged, and the next call retries.
         """
         if process != self._process:
             self._process, self._written = process, {}

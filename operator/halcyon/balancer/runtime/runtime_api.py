@@ -47,7 +47,7 @@ SHOW = (
     f"show table {latency_buckets.STREAMS};show table {USAGE}"
 )
 _KEY_FILE: Final = re.compile(rf"\((/\S+/{KEYS_FOLDER}-[0-9a-f]+\.map)\)")
-"""Pattern of the path of a file with API keys, in HAProxy's list of maps."""
+"""Pattern that matches the path of each API key file in HAProxy's list of maps."""
 _DIGEST: Final = re.compile(r"^0x\S+ ([0-9A-F]{64}) ", re.MULTILINE)
 _WORKER = re.compile(r"^(?=\d+\s+worker\s+(\d+))(\d+)\s.*?\s(\d+)d(\d+)h(\d+)m(\d+)s", re.MULTILINE)
 """Line of a worker in the response to `show proc`: number of reloads since its start, process id, and time since its start."""

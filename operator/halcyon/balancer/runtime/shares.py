@@ -37,7 +37,7 @@ GOLDEN: Final = 0.6180339887
 
 
 class LoadError(ValueError):
-    """Error raised if a text is not a document with the load of a balancer (`BalancerLoad`)."""
+    """Error raised if a string is not a document with the load of a balancer (`BalancerLoad`)."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class PodLoad:
     limits: tuple[int, int]
     """Current limits on the requests in progress at the pod."""
     answered: int = 0
-    """Counter of the requests that have ended, for both protocols together."""
+    """Total requests that have ended (counter), for both protocols together."""
 
     @property
     def held(self) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """Files for HAProxy from mounted Secrets: the server certificate, the CAs of client certificates, and the API keys.
 
 New content of a Secret takes effect with one reload if it is valid. Otherwise the last valid certificate stays in use.
-Of the API keys, only the valid ones work.
+Invalid API keys are ignored, and the valid ones are used.
 
 The name of a file contains a digest of its content, and files never change. So the running configuration, the previous
 one and a restarted HAProxy always find the certificate that they refer to, and a restarted agent finds the last valid
@@ -213,7 +213,7 @@ class _Kind:
     keys: tuple[str, ...]
     """Keys of the Secret that are used. If empty, all keys are used."""
     make: Callable[[Mapping[str, bytes], Path], tuple[str, str]]
-    """Function that converts the Secret to the text of a file. It also returns a message about problems that do not
+    """Function that converts the Secret to the content of a file. It also returns a message about problems that do not
     make the Secret as a whole invalid."""
     ending: str = "pem"
     certificates: str = ""

@@ -1,7 +1,8 @@
 """Pauses before an agent connects to an operator replica again. Pure.
 
-After an outage, thousands of agents connect at once. An attempt that ends after its TLS handshake has cost the replica about a
-millisecond. So an agent waits long enough for a busy replica to respond, and the replica decides when rejected agents come again.
+After an outage, thousands of agents connect at once. Each TLS handshake costs the replica about a millisecond, even if
+the connection is then given up. So an agent waits long enough for a busy replica to respond, and the replica decides
+when rejected agents may retry.
 """
 
 # the attempt                                               | the pause before the next one
@@ -41,7 +42,7 @@ class PauseLimits:
     at once."""
     max_short_s: float = 1.0
     """Maximum pause after an attempt that cost the operator replica almost nothing, for example because it refused the
-    connection. After a restart of the replica, all agents try again within this time."""
+    connection. After a restart of the replica, all agents retry within this time."""
     max_s: float = 30.0
     """Maximum pause after any other failure. The attempts of thousands of agents must not keep a busy operator replica
     from accepting any."""

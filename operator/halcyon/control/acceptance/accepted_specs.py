@@ -91,7 +91,7 @@ class AcceptedSpecs:
         return accepted.spec
 
     def _update(self, key: Key, config_map: Object | None) -> None:
-        """Use the spec in the text of a ConfigMap from now on, if the text matches its digest."""
+        """Start to use the spec that a ConfigMap contains as text, if the text matches its digest."""
         self._stale.discard(key)
         resource = self._resources.get(key)
         if resource is None:
@@ -132,7 +132,7 @@ class AcceptedSpecs:
 
 
 class ServingSpecs:
-    """Accepted specs with `model`, `runtime` and `batching` of the revisions that serve (`revision.serving_spec`)."""
+    """Accepted specs, with the serving revision's `model`, `runtime` and `batching` (`revision.serving_spec`)."""
 
     def __init__(self, caches: ClusterState, accepted: SpecsInForce) -> None:
         """Subscribe to changes of the ModelDeployments in `caches`, to drop the specs of deleted ones."""

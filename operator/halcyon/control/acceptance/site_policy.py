@@ -64,11 +64,13 @@ def _queries(scope: Scope, spec: Spec) -> list[str]:
         return []
     subject = f"spec.rollout.canary.analysis.metrics has {', '.join(used)}"
     if not scope.site.has_prometheus:
-        return [f"{subject}, but this site has no Prometheus (chart value prometheus.url is not set); remove them"]
+        return [
+            f"{subject}, but this site has no Prometheus (chart value prometheus.url is not set); remove the metrics"
+        ]
     if policy.canary.query_namespaces is not None or scope.key.namespace in policy.exempt_namespaces:
         return []
     setting = "chart value sitePolicy.canary.queryNamespaces"
-    return [f"{subject}, but namespace {scope.key.namespace} may not query Prometheus ({setting}); remove them"]
+    return [f"{subject}, but namespace {scope.key.namespace} may not query Prometheus ({setting}); remove the metrics"]
 
 
 def _metric(scope: Scope, spec: Spec) -> list[str]:
@@ -83,7 +85,7 @@ def _metric(scope: Scope, spec: Spec) -> list[str]:
             f"{query}, but this site defines no queries (chart value prometheus.queries); remove spec.scaling.targets.metric"
         ]
     return [
-        f"{query}, but this site defines only {', '.join(defined)} (chart value prometheus.queries); for example query: {defined[0]}"
+        f"{query}, but this site defines only {', '.join(defined)} (chart value prometheus.queries); set it to one of these, for example {defined[0]}"
     ]
 
 

@@ -1,4 +1,4 @@
-"""Rules for advice on a model's settings. Each has a condition, the field that it is about, and the expected benefit.
+"""Rules for advice on a model's settings. Each has a condition, the field that it concerns, and the expected benefit.
 
 docs/reference/advice.md is generated from the table `RULES`. Each function returns None if its rule doesn't apply.
 `ease` is 1, or `_EASE` if the advice is already shown. The lower value lowers the bounds, so that a signal near a bound
@@ -21,13 +21,13 @@ from halcyon.scaling.planner.capacity.queueing import Replica, ServiceLine, repl
 
 _EASE = 0.7
 _MIN_GAIN = 0.2
-"""Minimum benefit of a piece of advice, as a share of the latency, the capacity or the replicas."""
+"""Minimum benefit of a piece of advice: a share of the latency, the capacity or the replicas."""
 _BUSY = 0.75
 """Minimum share of the time that an instance must spend executing to count as busy."""
 _MAX_BUSY = 1.1
 """Maximum plausible busy share of an instance. A higher value means that more instances run than the spec states."""
 _FULL = 0.9
-"""Minimum mean number of rows at which batches count as full, as a share of the rows in the largest batch."""
+"""Share of the rows in the largest batch that batches must have on average to count as full."""
 _IDLE_GPU, _FULL_GPU = 0.6, 0.9
 """Two limits of GPU utilisation. Up to the first, the GPU counts as idle for much of the time. Up to the second, more
 work is expected to increase the throughput."""

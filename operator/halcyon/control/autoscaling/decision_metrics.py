@@ -35,7 +35,7 @@ _BELOW_S = (0.0, *_AGES_S)
 
 
 class _Spent:
-    """Histogram of the age of decisions, in model-seconds, computed from the age at which each decision ended."""
+    """Histogram of the ages of decisions, in model-seconds. It is computed from the final age of each decision."""
 
     def __init__(self) -> None:
         self._reached = [0] * len(_BELOW_S)

@@ -165,7 +165,7 @@ class PlannerMemoryStore:
         """Return the stored memories of all models. Call this before `offer`, which replaces stored memories.
 
         Raises:
-            ApiError, Unreachable: the memories could not be read within `within_s`. `run` tries again before it writes.
+            ApiError, Unreachable: the memories could not be read within `within_s`. `run` retries before it writes.
         """
         end = self._clock.monotonic() + within_s
         while not self._loaded:

@@ -59,7 +59,7 @@ class ServedMetrics:
         key = Key(namespace, name)
         spec, now = self.specs.get(key), self.clock.monotonic()
         if spec is None or spec.scaling is None or defaults.policy(spec) != "Planner":
-            return Missing(f"ModelDeployment {key} is not scaled by the policy Planner")
+            return Missing(f"ModelDeployment {key} is not scaled by the Planner policy")
         model = self.models.get(key)
         if not self._is_active(key, spec):
             return Missing(_STOPPING) if self._can_hpa_scale(key) else Value(self.caches.replicas(key), now)

@@ -38,7 +38,7 @@ class ConfigMapModels:
     companions: Mapping[str, ConfigFile | None] = field(default_factory=dict)
     """The config.pbtxt of each other model of the repository, by the model's name."""
     versions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Numbers of the version folders of each model, by the model's name."""
+    """Version numbers of each model that have a folder, by the model's name."""
     has_model: bool = False
     """Whether the ConfigMap holds the served model."""
 

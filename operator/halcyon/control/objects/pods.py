@@ -109,7 +109,7 @@ def _devices(spec: Mapping[str, Any]) -> Object:
 
 
 def devices(pod: Object, resource: str) -> int | None:
-    """Return the pod's number of devices of an extended resource; None if the pod has none by this name."""
+    """Return how many devices of an extended resource the pod has; None if it has no resource of this name."""
     count: int | None = (pod["spec"].get("devices") or {}).get(resource)
     return count
 

@@ -232,7 +232,7 @@ class Reconciler:
         )
         if self.events.record(scope.resource, NewEvent("Warning", "AcceptedSpecEdited", message)):
             log.warning(
-                "another writer changed the stored accepted spec; restoring it",
+                "another writer changed the stored copy of the accepted spec; restoring it",
                 extra={"key": str(scope.key), "config_map": name},
             )
 

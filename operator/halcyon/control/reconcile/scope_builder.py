@@ -29,7 +29,7 @@ class ScalingState(Protocol):
     """Source of the autoscaler's data about a model, for the status."""
 
     def reported(self, key: Key, /) -> Signals | None:
-        """Return the agents' data about a model for the status, without scaling data; None without a report."""
+        """Return the agents' data about a model for the status, without scaling data; None if there is no report."""
 
     def published(self, key: Key, /) -> PublishedScaling:
         """Return the last published scaling decision of a model."""

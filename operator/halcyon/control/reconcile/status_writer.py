@@ -105,8 +105,8 @@ def _without_times(document: Any) -> Any:  # any JSON value
 
 
 _SOON = {"operator", "selector", "address", "runtimeImage", "revision", "capacity"}
-"""Fields of the status whose changes are written soon. Updates of the others can usually be delayed, except for the
-parts that `_states` returns."""
+"""Fields of the status whose changes are written within `STATES_INTERVAL_S`. Updates of other fields can wait longer,
+except for the parts that `_states` returns."""
 _COUNTS = {"total", "ready", "updated", "unschedulable"}
 
 
@@ -130,7 +130,7 @@ def _counts(document: Any) -> Any:  # any JSON value
 
 
 def _states(document: Any) -> Any:  # any JSON value
-    """Return the parts of a status whose changes are written soon: all except values, messages and pod counts."""
+    """Return the parts of a status that are written within `STATES_INTERVAL_S`: no values, messages or pod counts."""
     return {
         **{k: v for k, v in document.items() if k in _SOON},
         "conditions": [(c["type"], c["status"], c["reason"]) for c in document.get("conditions") or ()],

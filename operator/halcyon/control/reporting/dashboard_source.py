@@ -188,7 +188,7 @@ class OperatorSource:
         return Past(BIN_S, history.open * BIN_S, history.bins)
 
     def known(self, name: Name) -> Known | None:
-        """Return the planner's knowledge of a model, for what-if calculations; None without `spec.scaling`."""
+        """Return the planner's knowledge of a model, for what-if calculations; None if `spec.scaling` is not set."""
         spec = self.autoscaler.specs.get(Key(*name))
         return None if spec is None or spec.scaling is None else self.autoscaler.decider.knowledge(Key(*name), spec)
 

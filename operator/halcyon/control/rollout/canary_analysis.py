@@ -141,7 +141,7 @@ class CanaryAnalysis:
             self.queries.deleted(key)
 
     def result(self, key: Key, servers: Iterable[Object]) -> CanaryResult | None:
-        """Take a sample if one is due, and return the result; None without a canary, or before any measured request."""
+        """Take a sample if one is due, and return the result; None if there is no canary or no measurement."""
         watched = self._watched.get(key)
         if watched is not None:
             watched.servers = tuple(servers)

@@ -151,7 +151,7 @@ class CanaryQueries:
         return CanaryResult(revision, comparison.action, f"{comparison.why}; {results}")
 
     async def run(self) -> None:
-        """Run the queries of canaries that are due, until cancelled."""
+        """Run each canary's queries when they are due, until cancelled."""
         while True:
             metric = min(
                 (metric for watched in self._watched.values() for metric in watched.metrics),

@@ -107,7 +107,7 @@ class ObservedRollout:
         return [p for p in self.live_pods if pods.revision(p) != key]
 
     def oldest_start(self, key: str) -> float | None:
-        """Return the earliest start of a revision's live pods, in seconds since the epoch; None without such pods.
+        """Return the earliest start of a revision's live pods, in seconds since the epoch; None if there are none.
 
         A pod starts when its own containers could run. If this time is unknown for all pods, creation times are used.
         """

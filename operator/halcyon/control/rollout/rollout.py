@@ -140,7 +140,7 @@ def _idle_canary(observed: ObservedRollout, placement: _Placement) -> RevisionFa
     would then serve all requests without a comparison. The canary doesn't wait if they can't be created or scheduled.
     """
     if not observed.count:
-        return RevisionFailure(Reason.SCALED_TO_ZERO, "the canary continues after a scale-up from 0 replicas")
+        return RevisionFailure(Reason.SCALED_TO_ZERO, "the canary will continue at the next scale-up from 0 replicas")
     good, home = placement.good, observed.slots.get(placement.home)
     if good is None or home is None or observed.live_in(placement.slot):
         return None

@@ -56,7 +56,7 @@ class RolloutPlan:
     changed: tuple[Revision, ...] = ()
     """Other revisions whose rollout record changes, with the new records."""
     requeue_s: float | None = None
-    """Requeue delay until the next change that depends only on time, in seconds; None without such a change."""
+    """Requeue delay until the next change that depends only on time, in seconds; None if there is none."""
 
     @property
     def record(self) -> RolloutRecord:

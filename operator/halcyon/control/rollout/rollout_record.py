@@ -50,8 +50,8 @@ class RolloutRecord:
     """Time at which a rollout of this revision last succeeded. If it is set, a later failed rollout may roll back to
     this revision."""
     barred: bool = False
-    """Whether the rollout failed and the spec has requested no other revision since. If so, the rollout isn't tried
-    again."""
+    """Whether the rollout failed and the spec has requested no other revision since. If so, the rollout isn't
+    retried."""
     slot: str = ""
     """Slot in which the revision's pods run. An empty value means slot `a`, which was the only slot before canaries
     existed."""
@@ -113,7 +113,7 @@ class RolloutRecord:
     def leave(self, now: float, other: str) -> RolloutRecord:
         """Return the record of a rollout after the spec has requested another revision.
 
-        A rollout in progress is superseded. A failed rollout may be tried again later.
+        A rollout in progress is superseded. A failed rollout may be retried later.
         """
         if self.began and not self.ended:
             text = f"the spec changed to revision {other}"
@@ -126,7 +126,7 @@ _REASONS = frozenset({"", *Reason})
 
 @lru_cache(maxsize=4096)
 def _read(note: str) -> RolloutRecord:
-    """Parse the annotation with a rollout record. The result is cached: a reconcile reads it about twelve times."""
+    """Parse an annotation that contains a rollout record. The result is cached: a reconcile needs it about 12 times."""
     try:
         raw = json.loads(note)
         values = {f.name: raw[f.name] for f in fields(RolloutRecord) if f.name in raw}

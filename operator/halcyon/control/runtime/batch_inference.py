@@ -84,7 +84,7 @@ def in_force(stored: Object | None, accepted: Spec | None) -> Object | None:
 
 
 def reader(client: Kube) -> Callable[[str], Awaitable[Sequence[Object]]]:
-    """Return a function that lists the BatchInferences of a namespace. The list is empty without their CRD."""
+    """Return a function that lists a namespace's BatchInferences. The list is empty if their CRD is missing."""
 
     async def read(namespace: str) -> Sequence[Object]:
         try:

@@ -98,7 +98,7 @@ def prometheus(arguments: argparse.Namespace) -> PrometheusSite | None:
 def _system_authorities() -> Path | None:
     """Return the file with the CA certificates that the system trusts; None if there is none.
 
-    The environment variable SSL_CERT_FILE replaces the file. Libraries that use `requests` ignore both by default.
+    The environment variable SSL_CERT_FILE overrides the path. Libraries that use `requests` ignore both by default.
     """
     paths = ssl.get_default_verify_paths()
     # Debian has all certificates in one file in the folder, too.

@@ -79,7 +79,7 @@ class PublishedScaling:
 
 @dataclass(frozen=True)
 class Gpus:
-    """Numbers of GPUs that the ModelDeployments of a namespace have reserved, for the site's limit per namespace."""
+    """GPUs reserved by the ModelDeployments in a namespace, to check the site's limit per namespace."""
 
     granted: int = 0
     """Number of GPUs granted to this ModelDeployment."""
@@ -137,7 +137,7 @@ class Scope:
     source: SourceState = SourceState()
     """Current state of the source to which the current spec refers."""
     signals: Signals | None = None
-    """Data about this model from the agents' reports; None without a report."""
+    """Data about this model from the agents' reports; None if there is no report."""
     metrics_api: ExternalMetricsApi = api_service.UNKNOWN
     gateway_api: bool = False
     """Whether the cluster has the kinds of Gateway API routes and the caches of these kinds are filled."""
@@ -162,7 +162,7 @@ class Scope:
     lower_class: LowerClass | None = None
     """How much capacity the balancers give to batch inference. None if unknown: the plan then keeps its last value."""
     gpus: Gpus = Gpus()
-    """Numbers of GPUs that are reserved in the namespace; all zero if the site has no limit of GPUs per namespace."""
+    """GPUs reserved in the namespace; all zero if the site does not limit the GPUs per namespace."""
     rejected_write: str = ""
     """Message with which the API server rejected a write in the last reconcile; empty if it rejected none."""
     failing: str = ""

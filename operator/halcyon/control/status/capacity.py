@@ -1,4 +1,4 @@
-"""Capacity of a replica in the status: the condition CapacityContradicted and the field `status.capacity`. Pure.
+"""Capacity of a replica in the status: the CapacityContradicted condition and the field `status.capacity`. Pure.
 
 Out of scope: how the planner learns a capacity (`scaling.planner`), and measurements (`state.measured_capacities`).
 """

@@ -17,7 +17,7 @@ MAX_HISTORY = 5
 """Maximum number of rollouts in `status.rollout.history`. The history contains the last rollout of each revision."""
 _MAX_NAMED = 4
 """Maximum number of differences between pod templates that a message names. Further differences are only counted."""
-_RETRY_HINT = "Correct the spec. To retry the same spec, change spec.model.revision, for example to retry-1"
+_RETRY_HINT = "Correct the spec, or retry by setting spec.model.revision to a new value, for example retry-1"
 
 
 def make(scope: Scope, plan: ReconcilePlan) -> dict[str, Any] | None:

@@ -1,6 +1,6 @@
 """Scaling data in the status of a ModelDeployment. Pure.
 
-The data consists of the conditions ScalingActive, AutoscalerConflict and FieldIgnored, the field `status.scaling`, and
+The data consists of the ScalingActive, AutoscalerConflict and FieldIgnored conditions, the field `status.scaling`, and
 columns of `kubectl get`. Each condition has one function. Its truth table is above the function.
 """
 
@@ -151,7 +151,7 @@ def ignored(scope: Scope, plan: ReconcilePlan) -> Condition | None:
 def make(scope: Scope, plan: ReconcilePlan) -> dict[str, Any]:
     """Return the value of `status.scaling` for a model that Halcyon scales, through an HPA or directly.
 
-    While a new process has no data yet, the last process's decision is kept.
+    While a new process has no data yet, the previous process's decision is kept.
     """
     spec, decision = plan.spec, published_decision(scope)
     scaling: dict[str, Any] = {
@@ -215,7 +215,7 @@ _HPA_LIMITS = {
     "ScaleUpStabilized": "stabilisation",
     "ScaleDownStabilized": "stabilisation",
 }
-"""Name of the limit in `status.scaling.limitedBy`, by the reason of an HPA's condition ScalingLimited or AbleToScale."""
+"""Name of the limit in `status.scaling.limitedBy`, by reason of an HPA's ScalingLimited or AbleToScale condition."""
 _HPA_UNREMARKABLE = {"ReadyForNewScale", "SucceededRescale", "SucceededGetScale"}
 """Reasons of an HPA's AbleToScale condition that need no explanation, and therefore aren't shown."""
 

@@ -26,7 +26,7 @@ _IN_VERSION = re.compile(r"([^/]+/)?(0|[1-9][0-9]{0,17})/.")
 """Pattern of paths of files in a version folder, which is at the top level or one level below it."""
 _MAX_SHOWN = 8
 LOCAL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""Numbers of errors caused by the pod's own disk, for which a retry would fail again."""
+"""`errno` values of errors of the pod's own disk, after which a retry would fail as well."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ class _Transfer:
         return self._file.checksum.start(self._file.size or 0) if self._file.checksum is not None else None
 
     def receive(self, client: RegistryClient) -> bool:
-        """Append the file's content from the first missing byte on; return whether the file is complete."""
+        """Append the file's content, starting at the first missing byte. Return whether the file is complete."""
         with client.open(self._file.location, self.done) as answer, self._path.open("ab") as output:
             if self.done and answer.status != http.client.PARTIAL_CONTENT:
                 self._progress.add(-self.done)

@@ -82,8 +82,8 @@ class Rules:
     alpha: float = 0.01
     beta: float = 0.05
     min_requests: int = 100
-    """Minimum number of requests to each revision before a promotion. A rollback has no minimum, because its tests are
-    exact from the first failure on."""
+    """Minimum number of requests to each revision before a promotion. A rollback has no minimum, because its
+    statistical tests are exact even for a single failure."""
 
     def __post_init__(self) -> None:
         """Check the values.

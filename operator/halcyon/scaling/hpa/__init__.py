@@ -1,1 +1,1 @@
-"""The HPA's algorithm as pure functions, and the metrics that the policy Rules computes for it."""
+"""The HPA's algorithm as pure functions, and the metrics that the Rules policy computes for it."""

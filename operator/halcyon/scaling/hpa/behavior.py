@@ -42,13 +42,13 @@ class HpaMemory:
     recommendations: Entries = ()
     """Replicas that the signals proposed at recent evaluations, before stabilisation."""
     added: Entries = ()
-    """Numbers of pods that were added by recent scale-ups."""
+    """Number of pods added by each recent scale-up."""
     removed: Entries = ()
-    """Numbers of pods that were removed by recent scale-downs."""
+    """Number of pods removed by each recent scale-down."""
 
 
 def first_seen(memory: HpaMemory, *, now: float, current: int) -> HpaMemory:
-    """Return the memory; if it has no recommendation, add the current replicas as the first one.
+    """Return the memory. If it has no recommendation, the current replicas become the first one.
 
     This prevents a fast scale-down after a restart of the operator.
     """

@@ -1,4 +1,4 @@
-"""Metrics of the policy Rules: queue depth, GPU utilisation and concurrency of a model, computed from its observation.
+"""Metrics of the Rules policy: queue depth, GPU utilisation and concurrency of a model, computed from its observation.
 
 The HPA, or `algorithm`, compares them with the user's targets. Each value is a total for the whole model, with a target
 of type AverageValue: the replicas are the value divided by the target. Out of scope: computing the replicas.
@@ -35,7 +35,7 @@ METRIC: Final = "metric"
 
 @dataclass(frozen=True)
 class RulesReading:
-    """Metrics of one model at one time, for the policy Rules."""
+    """Metrics of one model at one time, for the Rules policy."""
 
     at: float
     """Time at which the values were measured."""

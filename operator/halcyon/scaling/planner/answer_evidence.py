@@ -8,8 +8,8 @@ answers don't contradict it.
 Three curves are known from the balancers' counters: requests sent to pods, requests answered, and their difference,
 which is the number of requests in execution. By Little's law, a ready pod answers (requests in execution per pod) /
 (time in the pod) requests per second. The time in the pod is the horizontal distance between the curves of requests
-sent and answered. It is correct from the first answer on. A rate of answers is correct only after several times this
-long, because answers come in bursts.
+sent and answered. It is correct as soon as there is an answer. A rate of answers is correct only after several times
+this long, because answers come in bursts.
 
 Pods can share a limit even if the service line is not contradicted. If they share a lock within `execute`, for example,
 batches take longer the more pods there are. The batch times are then correct, but don't show how many requests
@@ -80,9 +80,9 @@ _PROVISIONAL = 10.0
 MEASURED = "Bench"
 """Value of `found_by` if the capacity was measured by `halcyon bench`."""
 _ROUNDS = 2.0
-"""Time for which requests must have waited in balancers before the planner tests whether pods share a limit, as a
-multiple of the time in a pod. New pods fill up in this time. The window in which answers are counted comes on top. It
-applies only while batch times are used."""
+"""Time for which requests must have waited in balancers before the planner tests whether pods share a limit. It is a
+multiple of a request's time in a pod, and is added to the window in which answers are counted. Meanwhile, new pods fill
+up. Requests need not have waited if the capacity is already taken from answers."""
 
 
 @immutable(frozen=True, slots=True)
@@ -109,8 +109,8 @@ class AnswerEvidence:
     is_in_force: bool = False
     """Whether the pods' answers contradict Triton's batch times, and `rps` is therefore used as the capacity."""
     line_rps: float | None = None
-    """Requests per second of a replica according to Triton's batch times, at the last comparison; None without batch
-    times."""
+    """Requests per second of a replica according to Triton's batch times, at the last comparison; None if there are no
+    batch times."""
     peaks: Peaks = ()
     shared: SharedLimit | None = None
     anchor: tuple[float, float, float, float] | None = None
@@ -155,7 +155,7 @@ class AnswerEvidence:
     ) -> AnswerEvidence:
         """Return the evidence updated with a plausible reading.
 
-        `replica` is the capacity computed from batch times; None without batch times. `is_measured` is true if `halcyon
+        `replica` is the capacity computed from batch times; None if there are none. `is_measured` is true if `halcyon
         bench` measured some of them. `max_batch` is the number of rows in the largest batch.
         """
         # Draining pods still answer.

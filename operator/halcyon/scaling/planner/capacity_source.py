@@ -36,7 +36,7 @@ class CapacitySource:
     rps: float | None
     """Requests per second that a full replica answers; None if unknown."""
     text: object
-    """Reason why this source is used, as a text or as an object that formats the text when it is read (`lazy_text`)."""
+    """Reason why this source is used: a string, or an object that formats the string when it is read (`lazy_text`)."""
     contradiction: str | None = None
     """Kind of contradiction between the sources (`Contradiction`); None if there is none."""
     replica: Replica | None = None

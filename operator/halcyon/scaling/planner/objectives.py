@@ -57,7 +57,7 @@ def objectives(
     """Return the limits and objectives that apply to a model.
 
     A target that the user leaves out has no default, and the replicas follow from the arrival rate, with the latency
-    objective or the utilisation target. This also applies to GPU utilisation, which has a default in the policy Rules.
+    objective or the utilisation target. This also applies to GPU utilisation, which has a default in the Rules policy.
     Batches of one request can keep a GPU busy at a fraction of its capacity, so such a default would require too many
     replicas. GPU utilisation can still prevent a scale-down.
 

@@ -38,7 +38,7 @@ class PlanPart:
     name: PartName
     replicas: int
     text: object
-    """Reason for this part of the plan, as a text or as an object that formats the text when it is read
+    """Reason for this part of the plan: a string, or an object that formats the string when it is read
     (`lazy_text`)."""
 
     @property
@@ -54,7 +54,7 @@ class PlanLimit:
     name: LimitName
     replicas: int
     text: object
-    """Reason for this limit, as a text or as an object that formats the text when it is read (`lazy_text`)."""
+    """Reason for this limit: a string, or an object that formats the string when it is read (`lazy_text`)."""
 
     @property
     def why(self) -> str:

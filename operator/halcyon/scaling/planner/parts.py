@@ -23,8 +23,7 @@ from halcyon.scaling.planner.outputs import PlanLimit, PlannerMemory, PlanPart
 from halcyon.scaling.planner.reading import Objectives, PodReading, Reading
 
 _OVERDUE = 0.25
-"""Expected time until a pod is ready if it has already taken longer than the usual start time, as a share of the start
-time."""
+"""Share of the usual start time that a pod is expected to need still, if it has already taken longer than that time."""
 _FULL = 0.95
 """Minimum GPU utilisation (0 to 1) at which a GPU counts as full."""
 _HALF_BUSY = 0.5
@@ -99,8 +98,8 @@ def rate_now(now: float, memory: PlannerMemory) -> float | None:
 def replicas_for_rate(rate: float, objectives: Objectives, replica: Replica, *, dispersion: float, most: int) -> int:
     """Return the replicas that serve `rate` requests per second; 0 if the rate is 0, and at most `most`.
 
-    They meet the latency objective or, without one, the utilisation target. `dispersion` is the variance of the number
-    of arrivals divided by its mean.
+    They meet the latency objective or, if there is none, the utilisation target. `dispersion` is the variance of the
+    number of arrivals divided by its mean.
     """
     if rate <= 0:
         return 0

@@ -51,8 +51,8 @@ _BLOCK_LIMITS_S = (1.0, 10.0)
 """Minimum and maximum length, in seconds, of the blocks of time in which the dispersion of arrivals is measured.
 Between them, the length is the latency objective."""
 _REFUTED = 1.2
-"""Ratio of a replica's learnt capacity to the capacity that `halcyon bench` measured, above which the measurement
-counts as wrong and the replicas added because of it are released."""
+"""Maximum ratio of a replica's learnt capacity to the capacity that `halcyon bench` measured. At a higher ratio, the
+measurement counts as wrong, and the replicas added because of it are released."""
 _BUSY_INTERVAL_S, _CALM_INTERVAL_S = 1.0, 2.0
 """Seconds until the next decision. The first value applies while pods start, requests are queued, or the replicas
 change. Otherwise the second value applies."""

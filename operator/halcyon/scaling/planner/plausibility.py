@@ -10,8 +10,9 @@ from halcyon.scaling.planner.reading import Reading
 MAX_AGE_S = 10.0
 """Maximum age of the newest sample in seconds. Agents report at least every 5 s."""
 _MAX_FACTOR = 1000.0
-"""Load above which a reading is considered a measurement fault, as a multiple of the requests that the maximum replicas
-can serve in a minute. For arrivals, the time since the signals last changed replaces the minute if it is longer."""
+"""Ratio of the load to the requests that the maximum replicas can serve in a minute. A reading with a higher ratio is
+considered a measurement fault. For arrivals, the time since the signals last changed replaces the minute if it is
+longer."""
 _MAX_EXPECTED_ARRIVALS = 10.0
 """Number of requests that must be expected (known rate x time without a change) before unchanged signals count as
 stuck. If this many requests are expected, the probability that none arrives is e^-10."""

@@ -39,7 +39,7 @@ class Reading:
     replicas: int = 1
     """Current number of replicas (spec.replicas)."""
     arrived: float | None = None
-    """Counter of the requests that reached the balancers, including those that they rejected."""
+    """Total requests that reached the balancers (counter), including rejected requests."""
     waiting: float | None = None
     """Number of requests queued at this time, in the balancers and in Triton."""
     inflight: float | None = None
@@ -56,8 +56,8 @@ class Reading:
     """Mean number of rows per request."""
     pods: tuple[PodReading, ...] = ()
     rejected: float | None = None
-    """Counter of the requests that the balancers rejected, which `arrived` includes; None if unknown, in which case the
-    queue is assumed to be unlimited."""
+    """Total requests that the balancers rejected (counter), which `arrived` includes; None if unknown, in which case
+    the queue is assumed to be unlimited."""
     concurrency: float | None = None
     """Mean of `inflight`, the number of requests in the system, over the last seconds; None if unknown."""
     metric: float | None = None

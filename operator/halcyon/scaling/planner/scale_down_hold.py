@@ -34,8 +34,7 @@ MAX_HOLD_S = 1800.0
 longer, its time is the maximum."""
 
 REGRET = 4.0
-"""Longest time between a release of replicas and the next rise at which the release counts as a mistake, as a multiple
-of the hold."""
+"""A release of replicas counts as a mistake if the next rise comes within this multiple of the hold."""
 
 
 @immutable(frozen=True, slots=True)

@@ -335,7 +335,7 @@ _UNPACK: dict[type, Callable[[dict[str, Any]], Any]] = {History: _unpack_history
 
 
 def _thinned(arrivals: ArrivalRate) -> ArrivalRate:
-    """Return the arrivals after dropping fine samples, so that at most `MAX_SAMPLES` are left.
+    """Return the arrivals with at most `MAX_SAMPLES` samples, selected at even distances.
 
     The newest sample is kept.
     """

@@ -45,8 +45,8 @@ class BatchDemand:
     deadline: float | None = None
     """Time by which the BatchInference should be complete; None if it has no deadline."""
     max_replicas: int | None = None
-    """Maximum number of replicas added for the BatchInference. If None, there is no maximum with a deadline, and no
-    replicas are added without one."""
+    """Maximum number of replicas added for the BatchInference. None means no maximum for a BatchInference with a
+    deadline, and no added replicas for one without a deadline."""
     may_wake: bool = False
     """Whether the BatchInference may start the first replica of a model at 0 replicas, and keep it while rows are
     left."""

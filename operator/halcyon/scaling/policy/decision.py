@@ -78,9 +78,9 @@ class Decision:
     policy: PolicyName
     current: int
     desired: int | None
-    """Desired replicas; None if another controller sets them (the HPA, with the policy Rules)."""
+    """Desired replicas; None if another controller sets them (the HPA, with the Rules policy)."""
     text: object = ""
-    """Reasons for the decision in one sentence, as a text or as an object that formats the text when it is read
+    """Reasons for the decision in one sentence, as a string or as an object that formats it when it is read
     (`lazy_text`)."""
     limited_by: tuple[str, ...] = ()
     """Names of the limits that changed the replicas proposed by the signals, or kept them unchanged:
@@ -177,7 +177,7 @@ def capacity_of(memory: PlannerMemory, objectives: Objectives, rows: float) -> C
 
 
 def rate_signal(plan: Plan, at: float | None, missing: str) -> Signal:
-    """Return the signal requestRate of a plan for a reading of the time `at`.
+    """Return the requestRate signal of a plan for a reading taken at time `at`.
 
     `missing` is the reason why the reading has no count of requests; empty if it has one.
     """

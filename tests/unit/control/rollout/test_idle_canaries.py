@@ -32,7 +32,7 @@ def test_a_canary_that_waits_for_a_person_still_waits_after_zero_replicas() -> N
     assert (cluster.slots(), cluster.servers, weights(cluster)) == (["a"], [], {"a": 100})
     assert status_of(cluster)["rollout"]["phase"] == "Progressing"
     assert status_of(cluster)["rollout"]["message"] == (
-        f"revision {requested} is rolling out; the canary continues after a scale-up from 0 replicas"
+        f"revision {requested} is rolling out; the canary will continue at the next scale-up from 0 replicas"
     )
 
     scaled(cluster, 2)

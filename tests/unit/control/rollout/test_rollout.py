@@ -508,8 +508,8 @@ def test_the_status_names_the_serving_revision_and_why_not_the_requested_one() -
     assert reason == "RolledBack"
     assert message == (
         f"revision {bad} failed and was rolled back to revision {first}. ProgressDeadlineExceeded: no "
-        "pod of the revision was ready within 660 s. Correct the spec. To retry the same spec, change "
-        "spec.model.revision, for example to retry-1"
+        "pod of the revision was ready within 660 s. Correct the spec, or retry by setting "
+        "spec.model.revision to a new value, for example retry-1"
     )
     assert model_status["rollout"]["failed"] == {
         "revision": f"digits-{bad}",

@@ -11,16 +11,16 @@ from collections.abc import Sequence
 from halcyon.scaling.frozen import immutable
 
 _LATE = 20.0
-"""Maximum GPU time that may be spent to keep one request from being late, as a multiple of the GPU time that computing
-a request takes. An example is the backlog after a step from 20 to 200 req/s. With a value of 20, nearly all pods needed
-to clear it in 10 s are added if pods start in one minute, and a third of them if pods start in three. With 10, the
-share of late responses is one to three percentage points higher at start times of three minutes. With 60, GPU time
-rises by 10 to 50 %."""
+"""Maximum ratio of the GPU time spent to keep one request from being late to the GPU time that the request itself
+takes. An example is the backlog after a step from 20 to 200 req/s. With a value of 20, nearly all pods needed to clear
+it in 10 s are added if pods start in one minute, and a third of them if pods start in three. With 10, the share of late
+responses is one to three percentage points higher at start times of three minutes. With 60, GPU time rises by 10 to 50
+%."""
 
 
 @immutable(frozen=True, slots=True)
 class Drain:
-    """Numbers of pods needed to clear the backlog."""
+    """Pods needed to clear the backlog: existing and new ones."""
 
     keep: int
     """Number of existing pods that are needed to clear the backlog."""

@@ -31,7 +31,7 @@ class RejectionBound:
 
         `rejected` is the counter of rejected requests, `waiting` the present number of queued requests. The rejections
         are forgotten `lasting_s` seconds after the last one. An unknown or invalid counter is ignored. If the counter
-        fell, it was reset; its new value is stored but does not count as rejections, whose times are unknown.
+        fell, it was reset; its new value is stored but not counted, because the times of these rejections are unknown.
         """
         if rejected is None or not 0 <= rejected < math.inf:
             rejected = self.counted

@@ -18,7 +18,7 @@ _MAX_WEIGHT = 2000.0
 ones are executed. So the fit follows gradual changes, but forgets nothing while the model is idle."""
 _MAX_SAMPLE_BATCHES = 200.0
 """Maximum weight of one sample, in batches. A large fleet may execute many more batches between two samples. With this
-maximum, the result depends on the last ten samples or more, and on their batch sizes."""
+maximum, the result depends on at least the last ten samples and their batch sizes."""
 _PRIOR_SPREAD = 25.0
 """Weight of the previous slope when a line is fitted to the batch times again. It is in the unit of the spread of the
 batch sizes, weight x rows squared. If the spread has this value, the previous and the new slope count equally."""
@@ -252,11 +252,11 @@ def _sum(before: _Sums, sample: Sequence[tuple[float, int, float]]) -> _Sums:
 
 
 def _without_first(first: Iterable[_Ran]) -> list[_Ran]:
-    """Return the first reported batches of each size, without the extra time of the model's very first execution.
+    """Return the first report of each batch size, less the extra time of the model's very first execution.
 
     The very first execution takes as long as hundreds of others, and usually has only a few rows. A larger batch is
     never faster than a smaller one. So if a size takes longer on average than a larger size that ran at least as often,
-    the difference is this extra time and is subtracted.
+    the difference is this extra time and is subtracted from the size's mean time.
     """
     capped: list[_Ran] = []
     for rows, count, took in sorted(first, reverse=True):

@@ -30,7 +30,7 @@ entries are sorted by number of pods."""
 
 @immutable(frozen=True, slots=True)
 class SharedLimit:
-    """Limit that all pods share, such as a database or a lock."""
+    """Limit on the rate of all pods together, caused by a shared resource such as a database or a lock."""
 
     replicas: int
     """Number of replicas that reach the limit: one more than would be needed if the replicas were independent."""

@@ -46,11 +46,11 @@ _OPENING_SIGMAS = (1.0, 0.5)
 request (`_OPENING_S`). They apply to models with a measured capacity; other models use `_SURE_SIGMAS`. The first is
 larger because a chance rise would start pods that then run for minutes."""
 _OPENING_S = (1.0, 3.0)
-"""Times in seconds after the first request: the first number of `_OPENING_SIGMAS` applies until the first time, the
-last number from the second time on. Between them, the number falls linearly."""
+"""Times in seconds after the first request: the first number of `_OPENING_SIGMAS` applies until the first time, and the
+last number after the second time. Between the two times, the number falls linearly."""
 _OPENING_FEW = 4.0
-"""Number of requests up to which the first number of `_OPENING_SIGMAS` always applies. With more requests, at least as
-much is subtracted as with this many. Otherwise a model with few requests of 5 s each would use 20 % more GPU time in
+"""Up to this number of requests, the subtracted amount always uses the first number of `_OPENING_SIGMAS`. With more
+requests, the amount is not smaller. If it were, a model with few requests of 5 s each would use 20 % more GPU time in
 five minutes."""
 _LIKELY = 1.65
 """Number of standard errors by which the load must exceed a forecast for the forecast to count as too low (95 %

@@ -69,7 +69,7 @@ class Dispersion:
     would describe only the steps.
     """
     first: tuple[float, ...] = ()
-    """First squared differences between neighbouring blocks of time, normalised, in order, and at most `_FIRST`. Pairs
+    """The first squared differences between neighbouring blocks of time, normalised, in order; at most `_FIRST`. Pairs
     of empty blocks are left out."""
     later: int = 0
     """Number of differences between neighbouring blocks that came after those in `first`."""

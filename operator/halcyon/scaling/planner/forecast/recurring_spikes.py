@@ -40,10 +40,10 @@ SIGMAS = 5.0
 count, because its distribution is close to normal even for small counts. With one test per second, a rise of 5 standard
 errors occurs by chance once in 40 days."""
 SURPRISE = 16.0
-"""Maximum contribution of one sample to the measured burstiness of the load, as a multiple of its present value.
-Without this limit, the first seconds of a spike would raise the burstiness so much that the rest of the spike would
-count as usual noise. The value was chosen among 4, 9, 16, 25 and 40 on synthetic load. With lower values, spikes are
-detected in bursty noise. With higher values, small spikes are missed."""
+"""Maximum ratio of one sample's contribution to the burstiness of the load to the present burstiness. Without this
+limit, the first seconds of a spike would raise the burstiness so much that the rest of the spike would count as usual
+noise. The value was chosen among 4, 9, 16, 25 and 40 on synthetic load. With lower values, spikes are detected in
+bursty noise. With higher values, small spikes are missed."""
 MIN_QUIET_S = 10.0
 """Seconds after which a spike has ended if the rate stays below the midpoint between the baseline and the spike's
 height. Shorter gaps are part of the spike."""

@@ -32,8 +32,8 @@ MIN_MARGIN_S = 8.0
 """Minimum margin, in seconds, before and after the predicted time of a spike. Detecting a spike takes a few seconds,
 and jobs start a few seconds apart."""
 FIRST_MARGIN = 0.02
-"""Margin before and after the predicted time of a spike, as a share of the interval, while only one interval is known
-and its jitter is unknown."""
+"""Margin before and after the predicted time of a spike while only one interval is known, and its jitter is unknown.
+The unit is the interval."""
 MAX_FIRST_MARGIN_S = 60.0
 """Maximum margin before and after the predicted time of a spike if only one interval is known, in seconds."""
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 TREND_BLOCKS = 7
-"""Number of equal blocks into which a time span is divided to search it for a trend. With fewer blocks, a step would
-change the median of the increases."""
+"""Number of equal blocks into which a time span is divided to search it for a trend. A trend is computed from the
+median increase between blocks. With fewer blocks, a single step in the load would change the median."""
 _TREND_SIGMAS = 5.0
 """Minimum rise of a line fitted to the arrivals in all blocks of time, in standard errors, before a trend is
 extrapolated. The minimum is high because five time spans are tested continuously. The line with 5 standard errors

@@ -16,8 +16,8 @@ _GAIN = 0.2
 """Weight of one forecast in the moving average `TrendDamping.share`, the part of forecast rises that occurs. Four rises
 that end early roughly halve this share. Four rises that continue roughly restore it."""
 _MIN_INTERVAL_SHARE = 0.25
-"""Minimum interval between two stored forecasts, as a share of the time that they look ahead. Forecasts closer together
-are nearly the same."""
+"""Minimum ratio of the interval between two stored forecasts to the time that they look ahead. Forecasts closer
+together are nearly the same."""
 _MIN_INTERVAL_S = 5.0
 """Minimum interval between two stored forecasts, in seconds."""
 
@@ -44,8 +44,8 @@ class TrendDamping:
     def of(self, rate: float, rising: float | None) -> float | None:
         """Return the arrival rate to plan with, in requests per second, given the forecast `rising`.
 
-        If the forecast is above the present `rate`, only the learnt share of the rise is used. If it is None or not
-        above `rate`, it is returned unchanged. The result never falls if either argument rises.
+        If `rising` is above the present `rate`, only the learnt share of the rise is used. Otherwise, `rising` is
+        returned unchanged, also if it is None. The result never falls if either argument rises.
         """
         return rising if rising is None or rising <= rate else rate + self.share * (rising - rate)
 

@@ -216,7 +216,7 @@ def test_a_replica_kept_by_the_result_has_another_reason(metric: float | None) -
     [
         (("jobs",), []),
         ((), ["spec.scaling.targets.metric.query is jobs, but this site defines no queries (chart value prometheus.queries); remove spec.scaling.targets.metric"]),
-        (("a", "b"), ["spec.scaling.targets.metric.query is jobs, but this site defines only a, b (chart value prometheus.queries); for example query: a"]),
+        (("a", "b"), ["spec.scaling.targets.metric.query is jobs, but this site defines only a, b (chart value prometheus.queries); set it to one of these, for example a"]),
     ],
 )  # fmt: skip
 def test_a_query_that_the_site_does_not_have_is_refused(queries: tuple[str, ...], messages: list[str]) -> None:
