@@ -167,7 +167,7 @@ def test_conditions_and_pods_are_above_the_charts(page: Page, url: str) -> None:
     expect(page.locator("section", has=page.get_by_role("heading", name="Pods"))).to_contain_text(
         "kubectl logs -n assistants intent-b-0 -c triton --tail=100"
     )
-    expect(page.get_by_text("it can with your own token if you sign in with one")).to_be_visible()
+    expect(page.get_by_text("To read them with your own permissions, sign in with a token")).to_be_visible()
 
 
 def test_advice_is_a_table_and_absent_without_any(page: Page, url: str) -> None:
