@@ -74,7 +74,7 @@ class BatchInput(ApiModel):
         Rule(
             cel="has(self.uri) || !has(self.sizeLimit)",
             check=lambda m: m.uri is not None or m.size_limit is None,
-            message="spec.input.sizeLimit applies only to uri, because a volume isn't copied; remove it",
+            message="spec.input.sizeLimit applies only to uri, because a volume isn't copied; remove sizeLimit",
         ),
     )
 
@@ -131,8 +131,7 @@ class BatchInferenceSpec(ApiModel):
     input: BatchInput
     """Data set to send to the model. If its content changes during the batch, the batch fails."""
     output: BatchOutput
-    """Location of the results, which consist of files with the results of consecutive rows, and a file that lists the
-    rows without a result."""
+    """Location of the files with results, and of a file that lists the rows without a result."""
     hooks: BatchHooks | None = None
     """Python functions that prepare the rows and process the outputs. Default: none."""
     rows_per_request: Annotated[int, Field(ge=1, le=4096)] | None = None

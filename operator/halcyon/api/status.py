@@ -39,8 +39,7 @@ class Summary(ApiModel):
     state: Short | None = None
     """Reason of the condition that currently matters most to the user."""
     queue: Short | None = None
-    """Queued requests. If there is a target, the total target across all ready pods follows after a slash, for example
-    `12/48`."""
+    """Queued requests. If there is a target, the total target across all ready pods follows a slash: `12/48`."""
     gpu: Short | None = None
     """Mean GPU utilisation of the ready pods, in percent."""
     batch: Short | None = None
@@ -155,8 +154,7 @@ class PartStatus(ApiModel):
     """Number of replicas that one input of the scaling decision requires, for example the request rate."""
 
     name: Short
-    """Name of the input: rate, trend, season, spike, backlog, queueDepth, concurrency, metric, gpuUtilization or
-    batch."""
+    """Input: rate, trend, season, spike, backlog, queueDepth, concurrency, metric, gpuUtilization or batch."""
     replicas: Proposal
     """Number of replicas that this input of the scaling decision requires."""
     why: Long
@@ -274,8 +272,7 @@ class ColdStartStatus(ApiModel):
     """Time from the pod's assignment to a node until its first container ran, in seconds. The pod's images are pulled
     and its volumes are mounted in this time."""
     fetching_seconds: Count | None = None
-    """Time from the start of the pod's first container until the model was fetched and its configuration merged, in
-    seconds."""
+    """Seconds from the start of the pod's first container until the model was fetched and its configuration merged."""
     loading_seconds: Count | None = None
     """Time that Triton took to load and warm up the model after it was fetched, in seconds. It includes the pull of the
     Triton image if the node did not have it."""
@@ -367,7 +364,7 @@ class Status(ApiModel):
     """Cost and use of the model's GPUs over the last day, or since the operator began to record them. Absent for a
     model on CPU. Values are rounded. Shares are calculated at most once every ten minutes."""
     advice: Annotated[tuple[AdviceStatus, ...], Field(max_length=5), ListMap(("rule",))] | None = None
-    """Recommended changes to the spec, at most 5, sorted by expected gain, largest first. Absent if there are none, or
-    if the required measurements are missing. Updated at most once every ten minutes."""
+    """Recommended changes to the spec, at most 5, sorted by expected gain, largest first. Absent if there are none.
+    Updated at most once every ten minutes."""
     cold_start: ColdStartStatus | None = None
     """Duration of the last start of a server pod, in total and by part, in whole seconds."""

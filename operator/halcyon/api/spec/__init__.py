@@ -41,8 +41,7 @@ class Spec(ApiModel):
     traffic: Traffic = Traffic.defaults()
     """Routing of requests to the server pods: balancer, queue, timeouts, TLS and API keys."""
     rollout: Rollout = Rollout.defaults()
-    """Method of replacing the serving revision with a new one. Changing only the number of replicas creates no new
-    revision."""
+    """Method of replacing the serving revision with a new one. Changing only the replicas creates no new revision."""
 
     rules: ClassVar = (
         Rule(

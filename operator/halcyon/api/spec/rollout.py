@@ -52,8 +52,7 @@ class AnalysisMetric(ApiModel):
     interval: duration_field("10s", "1h") = "1m"  # type: ignore[valid-type]
     """Time (10s to 1h) before the first evaluation of the query, and between two evaluations. Default: 1m."""
     failure_limit: Annotated[int, Field(ge=1, le=10)] = 3
-    """Number of consecutive query results (1 to 10) outside the limit after which the canary is rolled back. Default:
-    3."""
+    """Number of consecutive results (1 to 10) outside the limit that cause the canary's rollback. Default: 3."""
 
     rules: ClassVar = (
         exactly_one(
@@ -85,8 +84,7 @@ class Analysis(ApiModel):
     to be as good as the old one. If the new revision is worse, it is rolled back at once, even during a pause.
     `Disabled`: a step ends when its pause is over. Default: Enabled."""
     max_failure_increase: Annotated[int, Field(ge=1, le=50)] = 1
-    """Maximum increase in the share of failed requests compared with the old revision, in percentage points (1 to 50).
-    Default: 1."""
+    """Maximum increase in the failure ratio over the old revision's, in percentage points (1 to 50). Default: 1."""
     max_latency_increase: Annotated[int, Field(ge=1, le=900)] = 20
     """Maximum increase in p95 latency, as a percentage (1 to 900) of the old revision's p95 latency. The limit is
     rounded up to the next bucket bound of the latency histogram. Without balancers, latency is not compared. Default:

@@ -92,8 +92,7 @@ class Schedule(ApiModel):
     """Times at which the window opens, as a cron expression: minute, hour, day of month, month and day of week. For
     example, `0 8 * * 1-5` is 08:00 from Monday to Friday."""
     duration: duration_field("1m", "168h")  # type: ignore[valid-type]
-    """Time (1m to 168h) that the window stays open. Daylight saving time changes do not make the window longer or
-    shorter."""
+    """Time (1m to 168h) that the window stays open, regardless of daylight saving time changes."""
     time_zone: Annotated[str, Field(min_length=1, max_length=64)] = "UTC"
     """Time zone of `start`, for example `Europe/Berlin`. Default: UTC."""
     min_replicas: Annotated[int, Field(ge=0, le=1000)] | None = None

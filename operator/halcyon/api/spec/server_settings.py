@@ -38,8 +38,7 @@ class ServerSettings(ApiModel):
     `x-tenant`. Names are not case-sensitive. In requests through a balancer or over gRPC, the model receives the names
     in lower case. Default: none."""
     log_level: Literal["Error", "Warning", "Info", "Verbose"] = "Info"
-    """Minimum severity of the messages in Triton's log. `Verbose` logs several lines for each request. Default:
-    Info."""
+    """Minimum severity of messages in Triton's log. `Verbose` logs several lines per request. Default: Info."""
 
     rules: ClassVar = (
         Rule(
