@@ -161,7 +161,7 @@ def _first_to_bend(lines: dict[str, Line]) -> str:
     full = (1 - cores.constant) / cores.slope if cores.slope > 0 else float("inf")
     return (
         f"By linear extrapolation, about {full:,.0f} idle models saturate the operator's single CPU core. The same CPU core "
-        "also makes scaling decisions and processes the agents' report streams. The operator therefore reaches its CPU limit before its memory limit."
+        "is also used for scaling decisions and for the agents' report streams. The operator therefore reaches its CPU limit before its memory limit."
         if full < ON_PAPER[1]
         else "By these lines, memory grows without a bend up to 50,000 models."
     )

@@ -22,8 +22,8 @@ class CanaryStep(ApiModel):
     """One step of a canary: its share of the requests and its duration."""
 
     weight: Annotated[int, Field(ge=1, le=99)]
-    """Percentage of the requests (1 to 99) that the new revision receives. Its share of the pods is as close to this
-    weight as whole pods allow."""
+    """Share of the requests that the new revision receives, in percent (1 to 99). Its share of the pods is as close to
+    this weight as whole pods allow."""
     pause: Annotated[CanaryPause, AtomicMap()] = CanaryPause(duration="5m")
     """Duration of the step. With `{}`, the step lasts until someone resumes the rollout. Default: `{duration: 5m}`."""
 
@@ -86,11 +86,10 @@ class Analysis(ApiModel):
     max_failure_increase: Annotated[int, Field(ge=1, le=50)] = 1
     """Maximum increase in the failure ratio over the old revision's, in percentage points (1 to 50). Default: 1."""
     max_latency_increase: Annotated[int, Field(ge=1, le=900)] = 20
-    """Maximum increase in p95 latency, as a percentage (1 to 900) of the old revision's p95 latency. The limit is
-    rounded up to the next bucket bound of the latency histogram. Without balancers, latency is not compared. Default:
-    20."""
+    """Maximum increase in p95 latency compared with the old revision, in percent (1 to 900). The limit is rounded up to
+    the next bucket bound of the latency histogram. Without balancers, latency is not compared. Default: 20."""
     max_queue_time_increase: Annotated[int, Field(ge=1, le=900)] = 50
-    """Maximum increase in the time in Triton's queue, as a percentage (1 to 900) of the old revision's time. Before the
+    """Maximum increase in the time in Triton's queue compared with the old revision, in percent (1 to 900). Before the
     comparison, 5 ms are added to both times. Default: 50."""
     min_requests: Annotated[int, Field(ge=10, le=1000000)] = 100
     """Minimum number of requests (10 to 1000000) to each revision before the canary is promoted. A canary that is worse

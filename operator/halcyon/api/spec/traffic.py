@@ -55,9 +55,9 @@ class Traffic(ApiModel):
     """Handling of requests while more requests arrive than the ready pods can process. Default: mode Reject if
     scaling.targets.latency is set and queueLimit is not, else mode Wait."""
     source_share: Annotated[int, Field(ge=1, le=100)] = 100
-    """Maximum percentage (1 to 100) of queueLimit for requests from one source address. 100 means no limit per address.
-    With overload.mode Reject, the percentage has no effect unless queueLimit is set. Behind a gateway, leave it at 100,
-    because all requests have the gateway's address. Default: 100."""
+    """Maximum share of queueLimit for requests from one source address, in percent (1 to 100). 100 means no limit per
+    address. With overload.mode Reject, this limit has no effect unless queueLimit is set. Behind a gateway, leave it at
+    100, because all requests have the gateway's address. Default: 100."""
     queue_timeout: duration_field("10ms", "1h") | None = None  # type: ignore[valid-type]
     """Maximum time (10ms to 1h) that a request waits in the balancer for a server. A request that waits longer is
     rejected with 503 or UNAVAILABLE. Default: 1m. While there are no replicas, the default is 1.5 times the last
