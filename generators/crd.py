@@ -42,7 +42,13 @@ _COLUMNS = (
     ("URL", "string", ".status.address.url", "URL of the model inside the cluster", 1),
     ("Image", "string", ".status.runtimeImage", "Triton image of the server pods", 1),
     ("Policy", "string", ".status.scaling.policy", "Scaling policy: Planner or Rules", 1),
-    ("Actuator", "string", ".status.scaling.actuator", "Component that writes spec.replicas: HPA, or Direct (the operator)", 1),
+    (
+        "Actuator",
+        "string",
+        ".status.scaling.actuator",
+        "Component that writes spec.replicas: HPA, or Direct (the operator)",
+        1,
+    ),
     ("Scaled", "date", ".status.scaling.decisions[0].time", "Time since the desired replicas last changed", 1),
     (
         "Capacity",
@@ -54,7 +60,13 @@ _COLUMNS = (
 )
 _BATCH_COLUMNS = (
     ("Model", "string", ".spec.modelDeployment", "ModelDeployment that computes the rows", 0),
-    ("Status", "string", '.status.conditions[?(@.type=="Complete")].reason', "State of the batch: the reason of the condition Complete", 0),
+    (
+        "Status",
+        "string",
+        '.status.conditions[?(@.type=="Complete")].reason',
+        "State of the batch: the reason of the condition Complete",
+        0,
+    ),
     ("Done", "string", ".status.progress", "Rows done or failed, out of all rows of the data set", 0),
     ("Failures", "integer", ".status.rows.failed", "Rows without a result", 0),
     ("Rate", "string", ".status.rate", "Rows per second", 0),
