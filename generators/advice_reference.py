@@ -23,8 +23,8 @@ change itself. Advice is not a condition, and does not affect whether a model is
 
 - Advice is based on the signals of the last five minutes. Halcyon shows advice when its rule has applied for {HOLD_S / 60:.0f} minutes,
   and removes the advice when its rule has not applied for {HOLD_S / 60:.0f} minutes.
-- A model has at most {MAX_ADVICE} pieces of advice, sorted by expected gain. The list of advice changes at most every
-  {WRITE_INTERVAL_S / 60:.0f} minutes, and only if a rule or an advised value changes. The figures in a piece of advice (its
+- A model has at most {MAX_ADVICE} pieces of advice, sorted by expected gain. The list of advice changes at most once
+  every {WRITE_INTERVAL_S / 60:.0f} minutes, and only if a rule or an advised value changes. The figures in a piece of advice (its
   evidence and its expected gain) are those from the time when the advice was first shown.
 - If the signals that a rule needs are missing, Halcyon gives no new advice based on this rule and doesn't remove earlier advice.
   An idle model keeps its advice.

@@ -34,7 +34,7 @@ _COLUMNS = (
         "Queue",
         "string",
         ".status.summary.queue",
-        "Queued requests, and their target for all ready pods, for example 12/48",
+        "Queued requests and, after a slash, their total target across all ready pods, for example 12/48",
         1,
     ),
     ("GPU%", "string", ".status.summary.gpu", "Mean GPU utilisation of the ready pods, in percent", 1),
@@ -42,7 +42,13 @@ _COLUMNS = (
     ("URL", "string", ".status.address.url", "URL of the model inside the cluster", 1),
     ("Image", "string", ".status.runtimeImage", "Triton image of the server pods", 1),
     ("Policy", "string", ".status.scaling.policy", "Scaling policy: Planner or Rules", 1),
-    ("Actuator", "string", ".status.scaling.actuator", "Component that writes spec.replicas: HPA or Direct", 1),
+    (
+        "Actuator",
+        "string",
+        ".status.scaling.actuator",
+        "Component that writes spec.replicas: HPA, or Direct (the operator)",
+        1,
+    ),
     ("Scaled", "date", ".status.scaling.decisions[0].time", "Time since the desired replicas last changed", 1),
     (
         "Capacity",
@@ -54,11 +60,17 @@ _COLUMNS = (
 )
 _BATCH_COLUMNS = (
     ("Model", "string", ".spec.modelDeployment", "ModelDeployment that computes the rows", 0),
-    ("Status", "string", '.status.conditions[?(@.type=="Complete")].reason', "What the batch does", 0),
-    ("Done", "string", ".status.progress", "Rows with an outcome, and all rows", 0),
+    (
+        "Status",
+        "string",
+        '.status.conditions[?(@.type=="Complete")].reason',
+        "State of the batch: the reason of the condition Complete",
+        0,
+    ),
+    ("Done", "string", ".status.progress", "Rows done or failed, out of all rows of the data set", 0),
     ("Failures", "integer", ".status.rows.failed", "Rows without a result", 0),
     ("Rate", "string", ".status.rate", "Rows per second", 0),
-    ("ETA", "string", ".status.eta", "Time at which it will be complete", 0),
+    ("ETA", "string", ".status.eta", "Time at which the batch will be complete", 0),
     ("Age", "date", ".metadata.creationTimestamp", "", 0),
     ("Message", "string", ".status.conditions[0].message", "Message of the condition that matters most", 1),
 )

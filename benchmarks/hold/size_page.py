@@ -160,8 +160,8 @@ def _first_to_bend(lines: dict[str, Line]) -> str:
     cores = lines["cores at rest"]
     full = (1 - cores.constant) / cores.slope if cores.slope > 0 else float("inf")
     return (
-        f"By linear extrapolation, about {full:,.0f} idle models saturate the operator's single core. Decisions and the agents' "
-        "report streams share the operator's core, so a single operator reaches its CPU limit before its memory limit."
+        f"By linear extrapolation, about {full:,.0f} idle models saturate the operator's single CPU core. The same CPU core "
+        "is also used for scaling decisions and for the agents' report streams. The operator therefore reaches its CPU limit before its memory limit."
         if full < ON_PAPER[1]
         else "By these lines, memory grows without a bend up to 50,000 models."
     )

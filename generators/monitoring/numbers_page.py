@@ -18,8 +18,8 @@ both 20 % and 5 percentage points. Between two updates of the status, `status`, 
 written value.
 
 The column *shown as* lists, for each place, the names under which a number appears. The dashboard shows a number as a
-column in the list of models, or as a value or chart on a model's page. In an object's `status`, each number has its own
-field; in Grafana, each number is shown in a panel."""
+column in the list of models, or as a value or chart on a model's page. In `status`, the name is that of a field; in Grafana,
+it is that of a panel."""
 
 
 def page() -> str:

@@ -30,7 +30,7 @@ RULES: Final[Mapping[str, LintRule]] = {
     "unquoted-value": LintRule("error", "A value that YAML doesn't read as a string must be quoted."),
     "invalid-value": LintRule("error", "A value must have the type and the limits of its field."),
     "conflicting-fields": LintRule("error", "Fields must be consistent with each other."),
-    "invalid-schedule": LintRule("error", "A schedule must be valid: its cron rule, its time zone and its duration."),
+    "invalid-schedule": LintRule("error", "A schedule must be valid: its cron expression, its time zone and its duration."),
     "model-config": LintRule("error", "A config.pbtxt in a ConfigMap must be valid, and must fit the spec."),
     "unknown-config-field": LintRule("warning", "A config.pbtxt should have only fields that Triton knows."),
     "unchecked-config": LintRule("warning", "A config.pbtxt in a ConfigMap should be checked before a pod starts."),

@@ -61,7 +61,7 @@ class BatchInput(ApiModel):
     region: StoreRegion | None = None
     """Region of the S3 bucket. Only for `s3://`. Default: us-east-1."""
     size_limit: quantity_field("1Mi", "2Ti") | None = None  # type: ignore[valid-type]
-    """Maximum size of a data set in a bucket, 1Mi to 2Ti. The runner's copy may use this much disk space on the node.
+    """Maximum size (1Mi to 2Ti) of a data set in a bucket. The runner's copy may use this much disk space on the node.
     Only with `uri`. Default: 20Gi."""
     format: Literal["Npz", "Jsonl", "Parquet", "Folder"] | None = None
     """Format of the data set. Npz: an archive with one array per input; the first dimension of each array is the row.
@@ -74,7 +74,7 @@ class BatchInput(ApiModel):
         Rule(
             cel="has(self.uri) || !has(self.sizeLimit)",
             check=lambda m: m.uri is not None or m.size_limit is None,
-            message="spec.input.sizeLimit applies only to uri, because a volume isn't copied; remove it",
+            message="spec.input.sizeLimit applies only to uri, because a volume isn't copied; remove sizeLimit",
         ),
     )
 
@@ -131,13 +131,12 @@ class BatchInferenceSpec(ApiModel):
     input: BatchInput
     """Data set to send to the model. If its content changes during the batch, the batch fails."""
     output: BatchOutput
-    """Location of the results. They consist of files with the results of consecutive rows, and a file that lists the
-    rows without a result."""
+    """Location of the files with results, and of a file that lists the rows without a result."""
     hooks: BatchHooks | None = None
     """Python functions that prepare the rows and process the outputs. Default: none."""
     rows_per_request: Annotated[int, Field(ge=1, le=4096)] | None = None
-    """Number of rows in each request, 1 to 4096. Default: 1 if `gentle` is true or the model does not support batching;
-    otherwise the runner chooses a number from the execution times of the first requests."""
+    """Number of rows (1 to 4096) in each request. Default: 1 if `gentle` is true or the model does not support
+    batching; otherwise the runner chooses a number from the execution times of the first requests."""
     max_failures: Annotated[int, Field(ge=0, le=10**9)] = 100
     """Maximum number of rows without a result. If more rows have no result, the batch fails. To continue a failed
     batch, raise this number. Default: 100."""
@@ -149,7 +148,7 @@ class BatchInferenceSpec(ApiModel):
     """Maximum number of replicas that the autoscaler may add for the batch. Default: the model's maximum if `deadline`
     is set; otherwise 0."""
     at_zero: Literal["Wait", "Wake"] = "Wait"
-    """Behavior of the batch while the model has 0 replicas. Wait: the batch waits until requests of users start a
+    """Behavior of the batch while the model has 0 replicas. Wait: the batch waits until a user's request starts a
     replica. Wake: the autoscaler starts a replica for the batch. Default: Wait."""
     gentle: bool = False
     """Whether the batch limits its requests so that the latency of users hardly changes. If false, the batch uses all
@@ -158,12 +157,12 @@ class BatchInferenceSpec(ApiModel):
     """Whether the batch is paused, as with `suspend` of a Job. After it is resumed, rows whose results were not written
     yet are computed again. Default: false."""
     workers: Annotated[int, Field(ge=1, le=64)] = 1
-    """Number of processes that run the functions in `hooks`, 1 to 64. Default: 1."""
+    """Number of processes (1 to 64) that run the functions in `hooks`. Default: 1."""
     service_account_name: DnsName | None = None
     """Name of the ServiceAccount of the runner's pod. Its token is exchanged for temporary credentials if a bucket has
     `credentials.identity`. Default: `default`."""
     cpu: quantity_field("10m", "256") = "500m"  # type: ignore[valid-type]
-    """CPU that the runner's pod requests, 10m to 256 cores. More `workers` need more CPU. Default: 500m."""
+    """CPU (10m to 256 cores) that the runner's pod requests. More `workers` need more CPU. Default: 500m."""
     memory: quantity_field("256Mi", "1Ti") = "1Gi"  # type: ignore[valid-type]
     """Memory request and memory limit of the runner's pod, 256Mi to 1Ti. Default: 1Gi."""
 
@@ -199,7 +198,7 @@ class BatchConditionType(StrEnum):
     SUSPENDED = "Suspended"
     """`spec.suspend` is true. Present only while true."""
     ON_TIME = "OnTime"
-    """At the present rate, the batch will be complete before `spec.deadline`. Present only if a deadline is set, and
+    """At the current rate, the batch will be complete before `spec.deadline`. Present only if a deadline is set, and
     only after the rate is known or the deadline has passed."""
 
 
@@ -240,11 +239,11 @@ class BatchReason(StrEnum):
     INVALID = "Invalid"
     """The spec of the BatchInference breaks a rule. The message names the rule."""
     DEADLINE_TOO_CLOSE = "DeadlineTooClose"
-    """At the present rate, the batch will be complete only after its deadline. The message gives the required rate."""
+    """At the current rate, the batch will be complete only after its deadline. The message gives the required rate."""
     DEADLINE_MISSED = "DeadlineMissed"
     """The deadline of the batch has passed."""
     IN_TIME = "InTime"
-    """At the present rate, the batch will be complete before its deadline."""
+    """At the current rate, the batch will be complete before its deadline."""
     INPUT_UNREADABLE = "InputUnreadable"
     """The data set doesn't exist, can't be read, or isn't in its declared format. The message gives the file or object,
     and the cause."""
@@ -304,7 +303,7 @@ class BatchInferenceStatus(ApiModel):
     rate: Short | None = None
     """Mean number of rows per second over at most the last two minutes; absent if unknown."""
     eta: Time | None = None
-    """Time at which the batch will be complete at the present rate; absent if unknown."""
+    """Time at which the batch will be complete at the current rate; absent if unknown."""
     rows_per_request: Annotated[int, Field(ge=1, le=65536)] | None = None
     """Number of rows in each request; absent until it is chosen."""
     completion_time: Time | None = None

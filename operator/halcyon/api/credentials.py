@@ -136,7 +136,7 @@ class Identity(ApiModel):
     """
 
     aws: AwsIdentity | None = None
-    """AWS role for access to `s3://` buckets, or role of another store with a compatible token service."""
+    """Role for access to `s3://` buckets, in AWS or in another store whose token service is compatible with AWS STS."""
     azure: AzureIdentity | None = None
     """Entra application or managed identity for access to `az://` buckets."""
     google: GoogleIdentity | None = None

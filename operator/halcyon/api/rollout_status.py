@@ -16,7 +16,7 @@ class RevisionStatus(ApiModel):
     current: Short | None = None
     """Name of the serving revision's ControllerRevision."""
     target: Short | None = None
-    """Name of the ControllerRevision of the revision that the accepted spec requires."""
+    """Name of the ControllerRevision that corresponds to the accepted spec."""
 
 
 class FailedRevision(ApiModel):

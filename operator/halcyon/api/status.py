@@ -37,12 +37,11 @@ class Summary(ApiModel):
     range: Short | None = None
     """Minimum and maximum replicas of `spec.scaling`, for example `1-8`. Absent without `spec.scaling`."""
     state: Short | None = None
-    """Reason of the condition that matters most to the user at present."""
+    """Reason of the condition that currently matters most to the user."""
     queue: Short | None = None
-    """Queued requests. If there is a target, the total target of all ready servers follows after a slash, for example
-    `12/48`."""
+    """Queued requests. If there is a target, the total target across all ready pods follows a slash: `12/48`."""
     gpu: Short | None = None
-    """Mean GPU utilisation of the ready servers, in percent."""
+    """Mean GPU utilisation of the ready pods, in percent."""
     batch: Short | None = None
     """Mean number of rows in the batches that Triton executes."""
 
@@ -61,14 +60,14 @@ FailureCause = Literal[
 
 
 class FailureCount(ApiModel):
-    """Number of pods that have failed for the same cause."""
+    """Number of pods that have failed for one reason, and that reason."""
 
     reason: FailureCause
-    """Cause of the failure: the reason of a condition, or one of the following values. `OOMKilled`: a container exceeded
-    its memory limit. `Evicted`: the node lacked a resource. `ContainerFailed`: a container fails repeatedly for another
-    reason. `Other`: any other cause."""
+    """Reason why the pods failed: the reason of a condition, or one of the following values. `OOMKilled`: a container
+    exceeded its memory limit. `Evicted`: the node lacked a resource. `ContainerFailed`: a container fails repeatedly
+    for another reason. `Other`: any other reason."""
     pods: Annotated[int, Field(ge=1, le=1000000)]
-    """Number of pods that have failed for this cause."""
+    """Number of pods that have failed for the reason in `reason`."""
 
 
 class PodsStatus(ApiModel):
@@ -96,7 +95,7 @@ class PodsStatus(ApiModel):
     """Number of pods that cannot start or have failed. The ServersReady or ModelLoaded condition gives the cause.
     Absent if there are none."""
     failures: Annotated[tuple[FailureCount, ...], Field(max_length=8), ListMap(("reason",))] | None = None
-    """Number of failed pods for each cause. Absent if there are none."""
+    """Number of failed pods for each reason. Absent if there are none."""
     draining: Count | None = None
     """Number of pods that are finishing their requests before they stop. They are not included in `total`. Absent if
     there are none."""
@@ -136,34 +135,34 @@ class SignalStatus(ApiModel):
     """Name of the signal: requestRate (requests per second), queueDepth (queued requests), concurrency (requests in
     progress or waiting), metric (result of the site's query) or gpuUtilization (percent)."""
     value: Short | None = None
-    """Value of the signal over all replicas, rounded. Absent if there is no value now (see `missing`). A change of 20 %
-    or less alone does not update the status."""
+    """Value of the signal across all replicas, rounded. Absent if there is currently no value (see `missing`). A change
+    of 20 % or less does not by itself update the status."""
     target: Short | None = None
-    """Target of the signal per replica. Absent if there is none."""
+    """Target value per replica for the signal. Absent if there is none."""
     proposal: Proposal | None = None
     """Number of replicas that the signal requires."""
     source: Short
-    """Source of the value. `agents`: reports of the balancers. `scrape`: metrics that the operator reads from the
-    servers. `prometheus`: a Prometheus query. `derived`: an estimate from Triton's batch statistics."""
+    """Source of the signal's value. `agents`: reports of the balancers. `scrape`: metrics that the operator reads from
+    the servers. `prometheus`: a Prometheus query. `derived`: an estimate from Triton's batch statistics."""
     observed_at: Time | None = None
-    """Time at which the value was observed."""
+    """Time at which the signal's value was observed."""
     missing: Long | None = None
     """Reason why the signal has no value. Absent if it has one."""
 
 
 class PartStatus(ApiModel):
-    """One part of a scaling decision: the number of replicas that one input requires, for example the request rate."""
+    """Number of replicas that one input of the scaling decision requires, for example the request rate."""
 
     name: Short
-    """Name of the part: rate, trend, season, spike, backlog, queueDepth, concurrency, metric, gpuUtilization or batch."""
+    """Input: rate, trend, season, spike, backlog, queueDepth, concurrency, metric, gpuUtilization or batch."""
     replicas: Proposal
-    """Number of replicas that the part requires."""
+    """Number of replicas that this input of the scaling decision requires."""
     why: Long
-    """Reason for this number of replicas, in one sentence, with numbers."""
+    """Reason why the input requires this number of replicas, in one sentence, with figures."""
 
 
 class ServiceLineStatus(ApiModel):
-    """Formula for the execution time of a batch, for one number of instances.
+    """Formula for the execution time of a batch, for a given number of instances.
 
     The time is constantMilliseconds, plus perRowMilliseconds for each row.
     """
@@ -182,20 +181,20 @@ class CapacityStatus(ApiModel):
     """Capacity of a replica, and its source."""
 
     source: Short | None = None
-    """Source of the capacity. Bench: a measurement by `halcyon bench --teach`, used until 100 batches of traffic have
-    been executed. WarmUp: batch times of the warm-up. BatchStatistics: batch times of traffic. TimeInPods: number of
-    requests in execution, divided by their time in a pod. Answers: rate at which fully loaded pods answer requests,
-    counted by the balancers. EngineMetrics: the same rate, for pods whose engine reports that it is fully loaded.
-    Unknown: no source yet."""
+    """Source of the capacity. Bench: a measurement by `halcyon bench --teach`, used until Triton has executed 100
+    batches of client requests. WarmUp: execution times of warm-up batches. BatchStatistics: execution times of batches
+    of client requests. TimeInPods: number of requests in execution, divided by the mean time of a request in a pod.
+    Answers: response rate of fully loaded pods, counted by the balancers. EngineMetrics: response rate of pods whose
+    inference engine reports that it is fully loaded. Unknown: no source yet."""
     requests_per_second: Short | None = None
     """Requests per second that a fully loaded replica answers, rounded. Absent if unknown. A change of 20 % or less
-    alone does not update the status."""
+    does not by itself update the status."""
     sustained_requests_per_second: Short | None = None
     """Requests per second that one replica answers within `spec.scaling.targets.latency`, rounded. Without a latency
     target, the value is for 80 % utilisation. Absent if unknown."""
     lines: Annotated[tuple[ServiceLineStatus, ...], Field(max_length=8), ListMap(("instances",))] | None = None
-    """Execution times of batches for each number of instances in a replica, the number in use first. Absent if the
-    times are unknown, or if pods answer more slowly than these times predict."""
+    """Execution times of batches, with one entry per number of instances in a replica. The current number comes first.
+    Absent if the times are unknown, or if pods answer more slowly than these times predict."""
     requests_at_once: Count | None = None
     """Number of requests that a replica executes at once. Present only if the capacity is not based on batch times."""
     observed_at: Time | None = None
@@ -207,14 +206,14 @@ class CapacityStatus(ApiModel):
     gpu_product: Short | None = None
     """GPU product to which the figures apply. Absent if neither the nodeSelector nor the measurement names one."""
     why: Long | None = None
-    """Reason why `source` was chosen, with the measured values."""
+    """Reason why the source of the capacity was chosen, with the measured values."""
     ignored: Long | None = None
     """Reason why the measured capacity in the ConfigMap NAME-capacity is not used. Absent if it is used, or if there is
     no such ConfigMap."""
 
 
 class DecisionStatus(ApiModel):
-    """One change of the desired replicas."""
+    """One change in the desired replicas."""
 
     time: Time
     """Time of the decision."""
@@ -223,7 +222,7 @@ class DecisionStatus(ApiModel):
     after: Count
     """Desired replicas after the decision."""
     why: Long
-    """Reason for this change, in one sentence."""
+    """Reason for the change in the desired replicas, in one sentence."""
 
 
 class ScalingStatus(ApiModel):
@@ -232,7 +231,7 @@ class ScalingStatus(ApiModel):
     actuator: Literal["HPA", "Direct"]
     """Component that writes spec.replicas: HPA, or Direct (the operator itself)."""
     actuator_reason: Long
-    """Reason why this actuator is used."""
+    """Reason why the HPA or the operator itself (Direct) writes spec.replicas."""
     policy: Short
     """Scaling policy in use: Planner or Rules."""
     mode: Short
@@ -242,15 +241,16 @@ class ScalingStatus(ApiModel):
     current: Count | None = None
     """Number of replicas when the last decision was made."""
     limited_by: Annotated[tuple[Short, ...], Field(max_length=8)] | None = None
-    """Limits that affected the last decision: min, max, hold, veto, idle, learning, unknown and others. A limit changes
-    the number of replicas that the signals require, or keeps the current number."""
+    """Reasons why the last decision did not simply follow the signals. For example, `min` and `max`: a replica limit;
+    `hold`: the replicas were needed recently; `veto`: the GPUs are unexpectedly busy; `idle`: there are no requests;
+    `learning`: there are too few measurements; `unknown`: a signal is missing or implausible."""
     why: Long | None = None
     """Reason for the last decision, in one sentence."""
     decided_at: Time | None = None
     """Time of the decision in this status. A later decision replaces it only if the replicas, limits or signals differ
     noticeably."""
     parts: Annotated[tuple[PartStatus, ...], Field(max_length=16), ListMap(("name",))] | None = None
-    """Parts of the decision, each with the replicas that it requires. The part that requires the most decides."""
+    """Number of replicas that each input of the decision requires. The largest number determines the decision."""
     signals: Annotated[tuple[SignalStatus, ...], Field(max_length=8), ListMap(("name",))] | None = None
     """Signals on which the decision is based."""
     decisions: Annotated[tuple[DecisionStatus, ...], Field(max_length=10)] | None = None
@@ -272,11 +272,10 @@ class ColdStartStatus(ApiModel):
     """Time from the pod's assignment to a node until its first container ran, in seconds. The pod's images are pulled
     and its volumes are mounted in this time."""
     fetching_seconds: Count | None = None
-    """Time from the start of the pod's first container until the model was fetched and its configuration merged, in
-    seconds."""
+    """Seconds from the start of the pod's first container until the model was fetched and its configuration merged."""
     loading_seconds: Count | None = None
-    """Time in which Triton loaded the model and warmed it up, in seconds, from the end of fetching. It includes the
-    pull of the Triton image if the node did not have it."""
+    """Time that Triton took to load and warm up the model after it was fetched, in seconds. It includes the pull of the
+    Triton image if the node did not have it."""
 
 
 Percent = Annotated[int, Field(ge=-1000000, le=100)]
@@ -313,15 +312,15 @@ class AdviceStatus(ApiModel):
     field: Short
     """Field of the spec to change, for example `spec.batching.maxBatchSize`."""
     current_value: Short | None = None
-    """Present value of the field in the spec. Absent if the field is not set."""
+    """Current value of the field in the spec. Absent if the field is not set."""
     value: Short
     """Recommended value of the field."""
     evidence: Long
     """Signals that led to the advice, with their values when the advice was first shown."""
     gain: Long
-    """Expected gain of the change, with numbers."""
+    """Expected gain from the recommended change, with figures."""
     gain_percent: Annotated[int, Field(ge=0, le=100)]
-    """Expected gain, in percent of the time, replicas or capacity in use now. Advice is sorted by this value."""
+    """Expected gain as a percentage of the current time, replicas or capacity. Advice is sorted by this value."""
     since: Time
     """Time at which the rule began to apply."""
 
@@ -365,7 +364,7 @@ class Status(ApiModel):
     """Cost and use of the model's GPUs over the last day, or since the operator began to record them. Absent for a
     model on CPU. Values are rounded. Shares are calculated at most once every ten minutes."""
     advice: Annotated[tuple[AdviceStatus, ...], Field(max_length=5), ListMap(("rule",))] | None = None
-    """Recommended changes to the spec, at most 5, sorted by expected gain, largest first. Absent if there are none or
-    the signals are unknown. Updated at most once every ten minutes."""
+    """Recommended changes to the spec, at most 5, sorted by expected gain, largest first. Absent if there are none.
+    Updated at most once every ten minutes."""
     cold_start: ColdStartStatus | None = None
     """Duration of the last start of a server pod, in total and by part, in whole seconds."""

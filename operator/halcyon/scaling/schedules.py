@@ -1,6 +1,6 @@
 """Schedules of spec.scaling: which windows are open at a given time, and the bounds that they set.
 
-A window opens whenever its cron rule matches the wall clock of its time zone. Its duration is elapsed time, so 8 h are
+A window opens whenever its cron expression matches the wall clock of its time zone. Its duration is elapsed time, so 8 h are
 8 h even if the clocks change. If a clock change skips a start, the window opens at the first instant after the skipped
 time. If it repeats a start, the window opens only the first time. (If the clocks are set back from 3:00 to 2:00, an
 hourly rule opens the window only once between 2:00 and 3:00.) There is no lead time: if replicas need 5 minutes to
@@ -29,7 +29,7 @@ CHAIN = 50
 """Maximum number of extensions considered when the end of an open window is computed. A window is extended if the
 schedule starts again while it is open. At the computed end, the schedule is evaluated again."""
 MAX_RULE_LENGTH = 200
-"""Maximum length of a cron rule, in characters."""
+"""Maximum length of a cron expression, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ def _why_no_rule(rule: str) -> str | None:
     try:
         next(CronSim(rule, datetime(2024, 1, 1)))  # noqa: DTZ001 - wall-clock time without a zone, on purpose
     except CronSimError as error:
-        return f"is not a cron rule ({str(error)[:1].lower()}{str(error)[1:]})"
+        return f"is not a valid cron expression ({str(error)[:1].lower()}{str(error)[1:]})"
     except StopIteration:
         return "never matches any time"
     return None

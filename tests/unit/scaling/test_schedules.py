@@ -182,11 +182,11 @@ def test_a_good_schedule_has_no_problem() -> None:
         ),
         (
             {"start": "0 25 * * *"},
-            'schedule office: start "0 25 * * *" is not a cron rule (bad hour); for example "0 8 * * 1-5"',
+            'schedule office: start "0 25 * * *" is not a valid cron expression (bad hour); for example "0 8 * * 1-5"',
         ),
         (
             {"start": "0 0 31 2 *"},
-            'schedule office: start "0 0 31 2 *" is not a cron rule (bad day-of-month); for example "0 8 * * 1-5"',
+            'schedule office: start "0 0 31 2 *" is not a valid cron expression (bad day-of-month); for example "0 8 * * 1-5"',
         ),
         (
             {"time_zone": "Berlin"},
@@ -219,7 +219,7 @@ def test_two_schedules_of_one_name_are_a_problem() -> None:
 
 
 def test_evaluating_a_bad_rule_names_the_mistake() -> None:
-    with pytest.raises(ValueError, match=r"schedule office: start .* is not a cron rule"):
+    with pytest.raises(ValueError, match=r"schedule office: start .* is not a valid cron expression"):
         in_force([office(start="0 25 * * *")], 0.0)
 
 

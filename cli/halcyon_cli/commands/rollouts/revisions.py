@@ -148,7 +148,7 @@ def _roll_back(cluster: Cluster, name: str, number: int | None) -> tuple[Json, P
 @cluster_options
 @output_options("table", "name", "json", "yaml")
 def restart(name: str, target: Target, output: Output) -> int:
-    """Replace all pods of a model, without a change of its spec."""
+    """Replace all pods of a model without changing its spec."""
     cluster = Cluster(target)
     revision = fields.mapping(fields.mapping(cluster.model(name).get("status")).get("revision")).get("target")
     if not revision:

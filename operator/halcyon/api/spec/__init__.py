@@ -27,7 +27,7 @@ class Spec(ApiModel):
     model_config = ConfigDict(defer_build=False)  # every operator validates specs, and should not start with a pause
 
     replicas: Annotated[int, Field(ge=0, le=1000)] = 1
-    """Number of server pods, each of which runs Triton, 0 to 1000. Without `scaling`, you set this number, for example
+    """Number of server pods (0 to 1000), each of which runs Triton. Without `scaling`, you set this number, for example
     with `kubectl scale`. With `scaling` in mode Active, Halcyon or its HPA writes it. Default: 1."""
     model: ModelSpec
     """Model to serve: its name, source, versions and warm-up."""
@@ -41,7 +41,7 @@ class Spec(ApiModel):
     traffic: Traffic = Traffic.defaults()
     """Routing of requests to the server pods: balancer, queue, timeouts, TLS and API keys."""
     rollout: Rollout = Rollout.defaults()
-    """Replacement of the serving revision with a new one. A change of the replicas alone creates no new revision."""
+    """Method of replacing the serving revision with a new one. Changing only the replicas creates no new revision."""
 
     rules: ClassVar = (
         Rule(

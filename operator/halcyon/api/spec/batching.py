@@ -17,14 +17,14 @@ class QueuePolicy(ApiModel):
     with 503 or UNAVAILABLE. `Delay`: the request is executed after all others. Default: the action in the model's
     config.pbtxt, or else Reject."""
     default_timeout: duration_field("1ms", "1h") | None = None  # type: ignore[valid-type]
-    """Maximum time that a request waits in Triton's queue, 1ms to 1h. Default: the timeout in the model's config.pbtxt,
-    or else none."""
+    """Maximum time (1ms to 1h) that a request waits in Triton's queue. Default: the timeout in the model's
+    config.pbtxt, or else none."""
     allow_timeout_override: bool | None = None
     """Whether a request may set a shorter timeout for itself, in the request parameter `timeout`, in microseconds.
     Default: the setting in the model's config.pbtxt, or else false."""
     max_queue_size: Annotated[int, Field(ge=1, le=100000)] | None = None
-    """Maximum number of requests in Triton's queue, 1 to 100000. Further requests fail with 503 or UNAVAILABLE. No
-    metric of Triton counts these failures. Default: the size in the model's config.pbtxt, or else no limit."""
+    """Maximum number of requests (1 to 100000) in Triton's queue. Further requests fail with 503 or UNAVAILABLE. Triton
+    has no metric for these failures. Default: the size in the model's config.pbtxt, or else no limit."""
 
 
 class Batching(ApiModel):
@@ -33,9 +33,10 @@ class Batching(ApiModel):
     max_batch_size: Annotated[int, Field(ge=1, le=65536)] | None = None
     """Maximum number of rows in one batch, 1 to 65536. Default: `max_batch_size` in the model's config.pbtxt."""
     max_queue_delay: duration_field("0us", "1m") | None = None  # type: ignore[valid-type]
-    """Maximum time that Triton waits for a batch to fill, 0us to 1m, for example `2ms`. With `0us`, a free instance
-    takes all waiting requests that fit in a batch. With a longer delay, Triton forms batches in advance, so they are
-    less full under load. Default: the delay in the model's config.pbtxt, or else none."""
+    """Maximum time (0us to 1m) that Triton waits for a batch to fill, for example `2ms`. With `0us`, Triton waits until
+    an instance is free, and then forms a batch from all waiting requests. With any other delay, Triton forms batches
+    before an instance is free, so batches are less full under load. Default: the delay in the model's config.pbtxt, or
+    else none."""
     preferred_batch_sizes: (
         Annotated[tuple[Annotated[int, Field(ge=1, le=65536)], ...], Field(min_length=1, max_length=16), ListSet()]
         | None
@@ -46,17 +47,17 @@ class Batching(ApiModel):
     """Whether responses are sent in the order in which the requests arrived, even if there are several instances.
     Default: the setting in the model's config.pbtxt."""
     priority_levels: Annotated[int, Field(ge=2, le=16)] | None = None
-    """Number of priority levels in Triton's queue, 2 to 16. Requests of level 1 are executed first. A client sets the
+    """Number of priority levels (2 to 16) in Triton's queue. Requests of level 1 are executed first. A client sets the
     level in the request parameter `priority`. Priorities do not affect the balancer's queue, which is first in, first
     out. With priorities, Triton sometimes pauses for 0.5 s between two batches. Default: the levels in the model's
     config.pbtxt, or else none."""
     default_priority_level: Annotated[int, Field(ge=1, le=16)] | None = None
-    """Priority level of requests without a valid request parameter `priority`, 1 to priorityLevels. Default:
+    """Priority level (1 to priorityLevels) of requests without a valid request parameter `priority`. Default:
     priorityLevels, which is the lowest priority."""
     queue_policy: QueuePolicy | None = None
     """Timeout and limit of Triton's own queue. With a queue policy, Triton sometimes pauses for 0.5 s between two
-    batches. Prefer `traffic.queueLimit` and `traffic.queueTimeout`, which do not have this cost. Default: the policy in
-    the model's config.pbtxt, or else none."""
+    batches. Prefer `traffic.queueLimit` and `traffic.queueTimeout`, which do not cause such pauses. Default: the policy
+    in the model's config.pbtxt, or else none."""
 
     rules: ClassVar = (
         Rule(

@@ -55,7 +55,7 @@ EXAMPLES: Final[Mapping[str, str]] = {
     "spec.traffic.maxConcurrency": "for example maxConcurrency: 64",
     "spec.scaling.targets.concurrency": "for example concurrency: 8",
     "spec.scaling.maxReplicas": "for example maxReplicas: 8",
-    "spec.scaling.schedules[].start": "a cron rule, for example start: 0 8 * * 1-5",
+    "spec.scaling.schedules[].start": "a cron expression, for example start: 0 8 * * 1-5",
     "spec.model": "for example model: {source: {uri: s3://models/resnet50}}",
     "spec.model.source": "for example source: {uri: s3://models/resnet50}",
     "spec.model.source.uri": "for example uri: s3://models/resnet50, gs://models/resnet50 (no / at the end, and a bucket of 3 to 63 characters) or https://host/resnet50.tar.gz",

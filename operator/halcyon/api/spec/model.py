@@ -81,8 +81,8 @@ class Source(ApiModel):
     """Source of the model. Set exactly one of configMap, persistentVolumeClaim, image and uri."""
 
     config_map: ConfigMapSource | None = None
-    """A small model in a ConfigMap in the same namespace, at most 1 MiB. Its content is part of the revision, so a
-    change of the ConfigMap starts a rollout."""
+    """A small model in a ConfigMap in the same namespace, at most 1 MiB. Its content is part of the revision, so
+    changes to the ConfigMap start a rollout."""
     persistent_volume_claim: PersistentVolumeClaimSource | None = None
     """A model on an existing volume: a PersistentVolumeClaim in the same namespace, mounted read-only."""
     image: ImageSource | None = None
@@ -110,11 +110,11 @@ class Source(ApiModel):
     path: RelativePath | None = None
     """Folder of the model in the archive. Only for archives. Default: the root of the archive."""
     digest: Annotated[str, StringConstraints(pattern=r"^sha256:[a-f0-9]{64}$", max_length=71)] | None = None
-    """SHA-256 digest of the archive, `sha256:` and 64 hexadecimal digits. A download with another digest is rejected.
+    """SHA-256 digest of the archive: `sha256:` and 64 hexadecimal digits. A download with another digest is rejected.
     Only for archives. Default: not checked."""
     size_limit: quantity_field("1Mi", "2Ti") | None = None  # type: ignore[valid-type]
-    """Maximum disk space of the unpacked model on the node, 1Mi to 2Ti. It counts as ephemeral storage of the pod. Only
-    with `uri`. Default: 20Gi."""
+    """Maximum disk space (1Mi to 2Ti) of the unpacked model on the node. It counts as ephemeral storage of the pod.
+    Only with `uri`. Default: 20Gi."""
 
     rules: ClassVar = (
         exactly_one(
@@ -182,7 +182,7 @@ class Versions(ApiModel):
     """Version folders of the model that are served. Set exactly one of latest, specific and all."""
 
     latest: Annotated[int, Field(ge=1, le=100)] | None = None
-    """Number of versions to serve, 1 to 100, beginning with the highest version number."""
+    """Number of versions (1 to 100) to serve, beginning with the highest version number."""
     specific: (
         Annotated[tuple[Annotated[int, Field(ge=1, le=2**31 - 1)], ...], Field(min_length=1, max_length=32), ListSet()]
         | None
@@ -222,9 +222,9 @@ class Warmup(ApiModel):
     """Batch sizes of the warm-up requests, in rows. Default: 1 and the model's maximum batch size. With these two
     sizes, Halcyon can estimate the capacity of a replica."""
     iterations: Annotated[int, Field(ge=1, le=100)] = 2
-    """Number of times that Triton runs each batch size in the warm-up, 1 to 100. The first execution of a batch size is
-    unusually slow. The batch time measured in the warm-up is therefore an upper bound, which is closer to the real time
-    with more iterations. Default: 2."""
+    """Number of times (1 to 100) that Triton runs each batch size in the warm-up. The first execution of a batch size
+    is unusually slow, so the measured batch time is an upper bound. More iterations bring it closer to the real time.
+    Default: 2."""
     data: Literal["Zero", "Random"] = "Zero"
     """Content of the input tensors: zeros or random values. Default: Zero."""
     inputs: Annotated[tuple[WarmupInput, ...], Field(min_length=1, max_length=32), ListMap(("name",))] | None = None
@@ -240,8 +240,8 @@ class ModelSpec(ApiModel):
     source: Source
     """Source of the model. Set exactly one of configMap, persistentVolumeClaim, image and uri."""
     revision: Annotated[str, Field(max_length=63)] | None = None
-    """Free text, 63 characters at most, for example a date. A change of this text starts a rollout. Change it after you
-    change the content of a volume or bucket, because Halcyon does not detect such changes. Default: none."""
+    """Free text of at most 63 characters, for example a date. Changing it starts a rollout. Change it after you change
+    the content of a volume or bucket, because Halcyon does not detect such changes. Default: none."""
     versions: Versions | None = None
     """Version folders of the model to serve. Set exactly one of latest, specific and all. Default: the version policy
     in the model's config.pbtxt, or else only the highest version."""

@@ -111,7 +111,7 @@ class WeightedPodAffinityTerm(ApiModel):
     """
 
     weight: Annotated[int, Field(ge=1, le=100)]
-    """Weight of the preference compared with other preferences, 1 to 100."""
+    """Weight (1 to 100) of the preference compared with other preferences."""
     pod_affinity_term: PodAffinityTerm
     """Pods to select, and the node label that defines which nodes count as near them."""
 
@@ -127,7 +127,7 @@ class PreferredSchedulingTerm(ApiModel):
     """A weighted preference for nodes with certain labels."""
 
     weight: Annotated[int, Field(ge=1, le=100)]
-    """Weight of the preference compared with other preferences, 1 to 100."""
+    """Weight (1 to 100) of the preference compared with other preferences."""
     preference: NodeSelectorTerm
     """Conditions on the labels of the preferred nodes."""
 
@@ -182,10 +182,10 @@ class Affinity(ApiModel):
 
 
 class TopologySpreadConstraint(ApiModel):
-    """One rule for an even spread of the model's server pods over domains of nodes, for example zones."""
+    """One rule for an even spread of the model's server pods across domains of nodes, for example zones."""
 
     max_skew: Annotated[int, Field(ge=1, le=1000)]
-    """Maximum difference between the numbers of server pods in any two domains, 1 to 1000."""
+    """Maximum difference (1 to 1000) between the numbers of server pods in any two domains."""
     topology_key: LabelKey
     """Node label that defines the domains, for example `topology.kubernetes.io/zone`. All nodes with the same value of
     this label form one domain."""
@@ -193,8 +193,8 @@ class TopologySpreadConstraint(ApiModel):
     """Action on a pod that would exceed maxSkew. `DoNotSchedule`: the pod stays pending. `ScheduleAnyway`: the pod is
     scheduled nevertheless."""
     min_domains: Annotated[int, Field(ge=1, le=1000)] | None = None
-    """Minimum number of domains, 1 to 1000. If there are fewer domains, Kubernetes counts the smallest number of pods
-    in a domain as 0. Only for `DoNotSchedule`. Default: 1."""
+    """Minimum number of domains, 1 to 1000. If there are fewer domains, Kubernetes treats the minimum number of pods in
+    a domain as 0. Only for `DoNotSchedule`. Default: 1."""
     node_affinity_policy: Literal["Honor", "Ignore"] | None = None
     """Treatment of nodes that the pod's node selector or affinity excludes. `Honor`: such nodes are not counted.
     `Ignore`: all nodes are counted. Default: Honor."""
@@ -239,6 +239,6 @@ class ServerPlacement(Placement):
         ]
         | None
     ) = None
-    """Spread of the model's server pods over nodes and zones, as in a pod spec. Halcyon sets the label selector. An
-    empty list (`[]`) turns the spread off. Default: `maxSkew: 1` over `kubernetes.io/hostname`, with
+    """Spread of the model's server pods across nodes and zones, as in a pod spec. Halcyon sets the label selector. An
+    empty list (`[]`) turns the spread off. Default: `maxSkew: 1` for the topology key `kubernetes.io/hostname`, with
     `whenUnsatisfiable: ScheduleAnyway`."""

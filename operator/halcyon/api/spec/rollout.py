@@ -14,16 +14,16 @@ class CanaryPause(ApiModel):
     """End of a step of a canary: after a certain time, or when someone resumes the rollout."""
 
     duration: duration_field("1s", "168h") | None = None  # type: ignore[valid-type]
-    """Minimum duration of the step after its pods are ready, 1s to 168h. Default: none; the step lasts until someone
-    runs `halcyon promote NAME --step` or sets the annotation `serving.halcyon.dev/promote-step`."""
+    """Minimum duration (1s to 168h) of the canary step after the pods that it needs are ready. Default: none; the step
+    lasts until someone runs `halcyon promote NAME --step` or sets the annotation `serving.halcyon.dev/promote-step`."""
 
 
 class CanaryStep(ApiModel):
     """One step of a canary: its share of the requests and its duration."""
 
     weight: Annotated[int, Field(ge=1, le=99)]
-    """Share of the requests that the new revision receives, in percent, 1 to 99. Its share of the pods is as close to
-    the weight as whole pods allow."""
+    """Share of the requests that the new revision receives, in percent (1 to 99). Its share of the pods is as close to
+    this weight as whole pods allow."""
     pause: Annotated[CanaryPause, AtomicMap()] = CanaryPause(duration="5m")
     """Duration of the step. With `{}`, the step lasts until someone resumes the rollout. Default: `{duration: 5m}`."""
 
@@ -35,14 +35,14 @@ _Number = Annotated[str, StringConstraints(pattern=r"^-?[0-9]{1,12}(\.[0-9]{1,9}
 
 
 class AnalysisMetric(ApiModel):
-    """One Prometheus query of a canary, and the limit of its result."""
+    """One Prometheus query for the analysis of a canary, and the minimum or maximum for its result."""
 
     name: Annotated[str, StringConstraints(pattern=r"^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$", min_length=1, max_length=63)]
     """Name of the metric in status messages."""
     query: Annotated[str, Field(min_length=1, max_length=1024)]
     """PromQL query whose result is one series. `{{namespace}}` and `{{name}}` are replaced with those of the
-    ModelDeployment. `{{revision}}` and `{{stable}}` are the keys of the new and the old revision. `{{deployment}}` and
-    `{{stableDeployment}}` are the Deployments of their pods."""
+    ModelDeployment; `{{revision}}` and `{{stable}}`, with the pod label `serving.halcyon.dev/revision` of the new and
+    the old revision; `{{deployment}}` and `{{stableDeployment}}`, with the names of the two revisions' Deployments."""
     min: _Number | None = None
     """Minimum result of the query, a number in quotes, for example `'0.5'`. Set exactly one of min and max. Default:
     none."""
@@ -50,9 +50,9 @@ class AnalysisMetric(ApiModel):
     """Maximum result of the query, a number in quotes, for example `'0.01'`. Set exactly one of min and max. Default:
     none."""
     interval: duration_field("10s", "1h") = "1m"  # type: ignore[valid-type]
-    """Time between two evaluations of the query, and before the first evaluation, 10s to 1h. Default: 1m."""
+    """Time (10s to 1h) before the first evaluation of the query, and between two evaluations. Default: 1m."""
     failure_limit: Annotated[int, Field(ge=1, le=10)] = 3
-    """Number of consecutive results outside the limit after which the canary is rolled back, 1 to 10. Default: 3."""
+    """Number of consecutive results (1 to 10) outside the limit that cause the canary's rollback. Default: 3."""
 
     rules: ClassVar = (
         exactly_one(
@@ -84,27 +84,27 @@ class Analysis(ApiModel):
     to be as good as the old one. If the new revision is worse, it is rolled back at once, even during a pause.
     `Disabled`: a step ends when its pause is over. Default: Enabled."""
     max_failure_increase: Annotated[int, Field(ge=1, le=50)] = 1
-    """Maximum increase of the share of failed requests, compared with the old revision, in percentage points, 1 to 50.
-    Default: 1."""
+    """Maximum increase in the failure ratio over the old revision's, in percentage points (1 to 50). Default: 1."""
     max_latency_increase: Annotated[int, Field(ge=1, le=900)] = 20
-    """Maximum increase of the latency, in percent of the old revision's 95th percentile, 1 to 900. The limit is rounded
-    up to the next bucket bound of the latency histogram. Without balancers, latency is not compared. Default: 20."""
+    """Maximum increase in p95 latency compared with the old revision, in percent (1 to 900). The limit is rounded up to
+    the next bucket bound of the latency histogram. Without balancers, latency is not compared. Default: 20."""
     max_queue_time_increase: Annotated[int, Field(ge=1, le=900)] = 50
-    """Maximum increase of the time in Triton's queue, in percent of the old revision's time, 1 to 900. Before the
+    """Maximum increase in the time in Triton's queue compared with the old revision, in percent (1 to 900). Before the
     comparison, 5 ms are added to both times. Default: 50."""
     min_requests: Annotated[int, Field(ge=10, le=1000000)] = 100
-    """Minimum number of requests to each revision before the canary is promoted, 10 to 1000000. A canary that is worse
+    """Minimum number of requests (10 to 1000000) to each revision before the canary is promoted. A canary that is worse
     can be rolled back earlier. Default: 100."""
     metrics: Annotated[tuple[AnalysisMetric, ...], Field(min_length=1, max_length=5), ListMap(("name",))] | None = None
-    """Prometheus queries whose results must stay within limits, in addition to the comparison of the revisions, 1 to 5.
-    The site needs a Prometheus and must allow queries (`sitePolicy.canary.queryNamespaces`). Default: none."""
+    """Prometheus queries (1 to 5) whose results must stay within limits, in addition to the comparison of the
+    revisions. The site must have a Prometheus server and allow queries (`sitePolicy.canary.queryNamespaces`). Default:
+    none."""
 
 
 class Canary(ApiModel):
     """Settings of the strategy `Canary`: its steps and its analysis."""
 
     steps: Annotated[tuple[CanaryStep, ...], Field(min_length=1, max_length=10), ListMap(("weight",))] | None = None
-    """Steps of the canary, 1 to 10, with increasing weights. Default: 5 % of the requests for 2m, 25 % for 5m, then 50
+    """Steps of the canary (1 to 10), with increasing weights. Default: 5 % of the requests for 2m, 25 % for 5m, then 50
     % for 5m."""
     analysis: Analysis = Analysis.defaults()
     """Comparison of the new revision with the old one during a canary, and its limits. Default: Enabled, with the
@@ -122,7 +122,7 @@ class Canary(ApiModel):
 class Rollout(ApiModel):
     """Method of replacing the serving revision with a new one, and the action if the replacement fails.
 
-    A change of the replicas alone does not create a new revision.
+    Changing only the number of replicas does not create a new revision.
     """
 
     strategy: Literal["Auto", "Surge", "Replace", "Canary"] = "Auto"
@@ -131,7 +131,7 @@ class Rollout(ApiModel):
     to Replace if a new pod finds no capacity within surgeTimeout, unless only one pod is ready. `Canary`: the new
     revision receives a share of the requests and pods that grows in steps. Default: Auto."""
     surge_timeout: duration_field("1s", "24h") = "1m"  # type: ignore[valid-type]
-    """Maximum time that a new pod waits for capacity, 1s to 24h. After that time, `Auto` switches to Replace, unless
+    """Maximum time (1s to 24h) that a new pod waits for capacity. After that time, `Auto` switches to Replace, unless
     only one pod is ready. In all other cases, the status reports that the rollout is blocked. Default: 1m."""
     on_failure: Literal["Rollback", "Stay"] = "Rollback"
     """Action if no pod of a new revision becomes ready within runtime.startupTimeout plus one minute. `Rollback`:

@@ -114,7 +114,7 @@ class EnvVarSource(ApiModel):
     secret_key_ref: SecretKey | None = None
     """Key of a Secret in the same namespace. The kubelet reads it; the operator never does."""
     config_map_key_ref: ConfigMapKey | None = None
-    """Key of a ConfigMap in the same namespace. A change of the ConfigMap takes effect when the pod restarts."""
+    """Key of a ConfigMap in the same namespace. Changes to the ConfigMap take effect when the pod restarts."""
     field_ref: FieldReference | None = None
     """Field of the pod that holds the value, for example the pod's name."""
 
@@ -174,8 +174,7 @@ class EnvFrom(ApiModel):
     secret_ref: EnvFromReference | None = None
     """A Secret in the same namespace. The kubelet reads it; the operator never does. Default: none."""
     config_map_ref: EnvFromReference | None = None
-    """A ConfigMap in the same namespace. A change of the ConfigMap takes effect when the pod restarts. Default:
-    none."""
+    """A ConfigMap in the same namespace. Changes to the ConfigMap take effect when the pod restarts. Default: none."""
 
     rules: ClassVar = (
         exactly_one(
@@ -224,13 +223,13 @@ class Runtime(ApiModel):
     image_pull_secrets: (
         Annotated[tuple[ImagePullSecret, ...], Field(min_length=1, max_length=8), ListMap(("name",))] | None
     ) = None
-    """Secrets for pulling the Triton image, and the image in `model.source.image`. Default: none."""
+    """Secrets for pulling the Triton image and, if `model.source.image` is set, the model image. Default: none."""
     gpu: Annotated[Gpu, AtomicMap()] | None = None
     """GPUs of each server pod, for example `gpu: {count: 1}`. Default: none; the model runs on CPU."""
     resources: Resources = Resources.defaults()
     """CPU, memory and ephemeral storage of the Triton container, as requests and limits. GPUs are set in `gpu`."""
     instances_per_gpu: Annotated[Annotated[int, Field(ge=1, le=64)] | None, Field(alias="instancesPerGPU")] = None
-    """Number of instances of the model on each GPU, or in each pod if the model runs on CPU, 1 to 64. Default: the
+    """Number of instances (1 to 64) of the model on each GPU, or in each pod if the model runs on CPU. Default: the
     number in the model's config.pbtxt."""
     env: Annotated[tuple[EnvVar, ...], Field(min_length=1, max_length=64), ListMap(("name",))] | None = None
     """Environment variables of the Triton container, as in a pod spec. Default: none."""
@@ -258,7 +257,7 @@ class Runtime(ApiModel):
     """Nodes for the server pods. Pods with GPUs always tolerate taints with the name of their GPU resource; pods with
     NVIDIA GPUs also tolerate the taint `nvidia.com/gpu`."""
     startup_timeout: duration_field("10s", "24h") = "10m"  # type: ignore[valid-type]
-    """Maximum time from the start of Triton until the model is ready, 10s to 24h, not including a download of the
+    """Maximum time (10s to 24h) from the start of Triton until the model is ready, not including a download of the
     model. The progress deadline of a rollout is one minute longer and includes the download. Default: 10m."""
 
     rules: ClassVar = (

@@ -13,9 +13,9 @@ class ScalingPolicy(ApiModel):
     """One limit on the speed of scaling, as in a HorizontalPodAutoscaler (HPA)."""
 
     type: Literal["Pods", "Percent"]
-    """Unit of `value`: pods, or percent of the current replicas."""
+    """Unit of `value`: pods, or a percentage of the current replicas."""
     value: Annotated[int, Field(ge=1, le=100000)]
-    """Maximum change of the replicas within the period, in the unit of `type`."""
+    """Maximum change in the number of replicas within the period, in the unit given by `type`."""
     period_seconds: Annotated[int, Field(ge=1, le=1800)]
     """Length of the period, in seconds, 1 to 1800."""
 
@@ -31,12 +31,12 @@ class ScalingRules(ApiModel):
     """Choice between several policies. `Max`: the policy that allows the largest change applies. `Min`: the policy that
     allows the smallest change applies. `Disabled`: no scaling in this direction. Default: Max."""
     policies: Annotated[tuple[ScalingPolicy, ...], Field(min_length=1, max_length=8)] | None = None
-    """Limits on the change of the replicas within a period. Default, as in the HPA: 4 pods or 100 % in 15 s for scaling
-    up, 100 % in 15 s for scaling down."""
+    """Limits on the change in the number of replicas within a period. Default, as in the HPA: 4 pods or 100 % in 15 s
+    for scaling up, 100 % in 15 s for scaling down."""
 
 
 class Behavior(ApiModel):
-    """Speed of scaling up and down, with the type and defaults of the HPA's `behavior`."""
+    """Speed of scaling up and down, with the same schema and defaults as the HPA's `behavior`."""
 
     scale_up: ScalingRules | None = None
     """Limits on the speed of scaling up. Default: the defaults of the HPA."""
@@ -45,43 +45,43 @@ class Behavior(ApiModel):
 
 
 class MetricTarget(ApiModel):
-    """A Prometheus query that the site defines, and the target of its result per replica."""
+    """A Prometheus query that the site defines, and the target value per replica for its result."""
 
     query: Annotated[
         str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", min_length=1, max_length=63)
     ]
     """Name of a query from the chart value `prometheus.queries`, for example `cpu-utilization`, which the chart defines
-    by default. The result of the query is the total for all replicas of the model."""
+    by default. The result of the query is the total across all replicas of the model."""
     value: Annotated[int, Field(ge=1, le=1000000000)]
-    """Target of the query's result per replica, 1 to 1000000000. For example, with a result of 35 and a target of 10,
-    the model has at least 4 replicas."""
+    """Target value per replica (1 to 1000000000) for the query's result. For example, with a result of 35 and a target
+    of 10, the model has at least 4 replicas."""
 
 
 class Targets(ApiModel):
     """Targets per replica. The target that requires the most replicas applies."""
 
     latency: duration_field("1ms", "1h") | None = None  # type: ignore[valid-type]
-    """Response time, from arrival to response, that 99 of 100 requests must meet, 1ms to 1h, for example `500ms`. Only
-    for the Planner policy. Default: none; the Planner policy then uses 80 % of the capacity of each replica."""
+    """Maximum time (1ms to 1h) from arrival to response for 99 of 100 requests, for example `500ms`. Only for the
+    policy Planner. Default: none; Planner then uses 80 % of the capacity of each replica."""
     queue_depth: Annotated[int, Field(ge=1, le=1000000)] | None = None
-    """Target number of queued requests per replica, in the balancers and in Triton together, 1 to 1000000. Default with
-    the Rules policy: one full batch for each instance, that is, maxBatchSize (8 if unset) x instances per GPU x GPUs.
-    Default with Planner: no target."""
+    """Target number of queued requests per replica (1 to 1000000), in the balancers and in Triton together. Default
+    with the policy Rules: one full batch for each instance, that is, maxBatchSize (8 if unset) x instances per GPU x
+    GPUs. Default with Planner: no target."""
     concurrency: Annotated[int, Field(ge=1, le=100000)] | None = None
-    """Target number of requests per replica that are in progress or waiting, in the balancers and in Triton together, 1
-    to 100000. If `latency` is set too, the target that requires more replicas applies. Default: no target."""
+    """Target number of requests per replica (1 to 100000) that are in progress or waiting, in the balancers and in
+    Triton together. If `latency` is set too, the target that requires more replicas applies. Default: no target."""
     metric: MetricTarget | None = None
-    """A Prometheus query that the site defines, and the target of its result per replica. While the result is missing,
-    the model does not scale down. Default: no target."""
+    """A Prometheus query that the site defines, and the target value per replica for its result. While the result is
+    missing, the model does not scale down. Default: no target."""
     gpu_utilization: Annotated[int, Field(ge=1, le=100)] | None = None
-    """Target GPU utilisation of a replica, in percent, 1 to 100. Default with the Rules policy: 80 if pods have a GPU.
+    """Target GPU utilisation of a replica, in percent (1 to 100). Default with the Rules policy: 80 if pods have a GPU.
     Default with Planner: no target, but unexpectedly busy GPUs prevent scaling down."""
 
 
 class Schedule(ApiModel):
     """A recurring time window with its own replica limits.
 
-    It opens at the times of a cron rule, and stays open for its duration.
+    It opens on a cron schedule, and stays open for its duration.
     """
 
     name: Annotated[
@@ -89,19 +89,19 @@ class Schedule(ApiModel):
     ]
     """Name of the schedule in the status and in events."""
     start: Annotated[str, Field(min_length=9, max_length=200)]
-    """Time at which the window opens, as a cron rule: minute, hour, day of month, month and day of week. For example,
-    `0 8 * * 1-5` is 08:00 from Monday to Friday."""
+    """Times at which the window opens, as a cron expression: minute, hour, day of month, month and day of week. For
+    example, `0 8 * * 1-5` is 08:00 from Monday to Friday."""
     duration: duration_field("1m", "168h")  # type: ignore[valid-type]
-    """Time that the window stays open, 1m to 168h. Daylight saving time changes do not make the window longer or
-    shorter."""
+    """Time (1m to 168h) that the window stays open, regardless of daylight saving time changes."""
     time_zone: Annotated[str, Field(min_length=1, max_length=64)] = "UTC"
     """Time zone of `start`, for example `Europe/Berlin`. Default: UTC."""
     min_replicas: Annotated[int, Field(ge=0, le=1000)] | None = None
     """Minimum replicas while the window is open. The higher of this value and scaling.minReplicas applies. Default:
     scaling.minReplicas alone applies."""
     max_replicas: Annotated[int, Field(ge=1, le=1000)] | None = None
-    """Maximum replicas while the window is open. The lower of this value and scaling.maxReplicas applies, even if it is
-    below a minimum. Default: scaling.maxReplicas alone applies."""
+    """Maximum replicas while the window is open. The lower of this value and scaling.maxReplicas applies. It takes
+    precedence over a higher minReplicas of `scaling` or of another schedule. Default: scaling.maxReplicas alone
+    applies."""
 
     rules: ClassVar = (
         Rule(
@@ -144,14 +144,14 @@ class Scaling(ApiModel):
     targets: Targets = Targets.defaults()
     """Targets per replica. The target that requires the most replicas applies."""
     idle_timeout: duration_field("10s", "168h") | None = None  # type: ignore[valid-type]
-    """Time without a request after which the model scales to zero, 10s to 168h. Only if minReplicas is 0. After a
-    start, it is counted from when a pod is ready. If repeated starts cost more GPU time than scaling to zero saves,
-    Halcyon waits longer, up to 30m. Default: 5m."""
+    """Time (10s to 168h) without a request after which the model scales to zero. Only if minReplicas is 0. After a
+    scale-up from zero, this time begins when a pod is ready. If repeated starts cost more GPU time than scaling to zero
+    saves, Halcyon waits longer, up to 30m. Default: 5m."""
     schedules: Annotated[tuple[Schedule, ...], Field(max_length=16), ListMap(("name",))] | None = None
     """Time windows with their own replica limits. Only for the Planner policy. Default: none."""
     behavior: Behavior | None = None
-    """Speed of scaling up and down, with the type and defaults of the HPA's `behavior`. Only for the Rules policy;
-    Planner has its own rules."""
+    """Speed of scaling up and down, with the same schema and defaults as the HPA's `behavior`. Only for the policy
+    Rules; Planner has its own rules."""
 
     rules: ClassVar = (
         Rule(

@@ -15,7 +15,7 @@ class ResponseCache(ApiModel):
     """Triton's response cache, which uses memory of each server pod."""
 
     size: quantity_field("1Mi", "1Ti")  # type: ignore[valid-type]
-    """Memory for cached responses in each pod, for example `512Mi`, 1Mi to 1Ti. It counts against
+    """Memory (1Mi to 1Ti) for cached responses in each pod, for example `512Mi`. It counts against
     resources.limits.memory."""
 
 
@@ -28,18 +28,17 @@ class ServerSettings(ApiModel):
     the inputs. Each pod has its own cache, which is empty after a start. Triton supports no cache for models with
     `sequence_batching` or a decoupled transaction policy. Default: none."""
     pinned_memory_pool: quantity_field("0", "1Ti") | None = None  # type: ignore[valid-type]
-    """Page-locked host memory for copies to and from the GPUs, for example `512Mi`, 0 to 1Ti. It has no effect without
+    """Page-locked host memory (0 to 1Ti) for copies to and from the GPUs, for example `512Mi`. It has no effect without
     a GPU. Default: Triton's default, 256Mi."""
     cuda_memory_pool: quantity_field("0", "1Ti") | None = None  # type: ignore[valid-type]
-    """Memory that Triton reserves for tensors on each GPU of the pod, for example `128Mi`, 0 to 1Ti. Requires `gpu`.
+    """Memory (0 to 1Ti) that Triton reserves for tensors on each GPU of the pod, for example `128Mi`. Requires `gpu`.
     Default: Triton's default, 64Mi."""
     forwarded_headers: Annotated[tuple[HeaderName, ...], Field(min_length=1, max_length=32), ListSet()] | None = None
     """Names of the HTTP headers and gRPC metadata that the model receives as request parameters, for example
     `x-tenant`. Names are not case-sensitive. In requests through a balancer or over gRPC, the model receives the names
     in lower case. Default: none."""
     log_level: Literal["Error", "Warning", "Info", "Verbose"] = "Info"
-    """Minimum severity of the messages in Triton's log. `Verbose` logs several lines for each request. Default:
-    Info."""
+    """Minimum severity of messages in Triton's log. `Verbose` logs several lines per request. Default: Info."""
 
     rules: ClassVar = (
         Rule(

@@ -18,17 +18,17 @@ class Stickiness(ApiModel):
     header: Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9-]{0,62}$", min_length=1, max_length=63)]
     """HTTP header or gRPC metadata that clients send with each request, for example `x-sequence-id`. Requests with the
     same value go to the same pod, even while the pod drains. The balancer cannot read a sequence id in the request
-    body. A change of this field starts a rollout."""
+    body. Changing this field starts a rollout."""
 
 
 class Overload(ApiModel):
     """Handling of requests while more requests arrive than the ready pods can process."""
 
     mode: Literal["Reject", "Wait"]
-    """Action on a request that would wait too long. `Reject`: during an overload, the request is rejected at once, with
-    429 or RESOURCE_EXHAUSTED. In a short burst, it waits behind all requests that can be answered in time, for at most
-    six times the latency objective. Halcyon calculates the limit of the queue from scaling.targets.latency and the
-    throughput of a pod. `Wait`: the request waits, within queueLimit and queueTimeout."""
+    """Action on late requests: those that would be answered later than the latency objective, scaling.targets.latency,
+    allows. `Reject`: during an overload, late requests are rejected immediately, with 429 or RESOURCE_EXHAUSTED. In a
+    short burst, they wait behind all other requests, for at most six times the latency objective. `Wait`: late requests
+    wait like all others, within queueLimit and queueTimeout."""
 
 
 class Traffic(ApiModel):
@@ -38,39 +38,40 @@ class Traffic(ApiModel):
     """Path of requests to the server pods. `Balancer`: through balancer pods, which queue, hold and retry requests,
     drain server pods, and split traffic for canaries. `Direct`: through kube-proxy or a client with its own load
     balancing, without these functions. `Gateway`: through your Gateway; of these functions, only traffic splitting for
-    canaries is available. A change to or from Balancer starts a rollout. Default: Balancer."""
+    canaries is available. Changing the mode to or from Balancer starts a rollout. Default: Balancer."""
     balancer_replicas: Annotated[int, Field(ge=1, le=10)] = 2
     """Number of balancer pods, 1 to 10. With only 1, a restart of that pod interrupts traffic. Default: 2."""
     max_concurrency: Annotated[int, Field(ge=1, le=1024)] | None = None
-    """Maximum number of requests in progress in one server pod, over all balancers and both protocols, 1 to 1024. A
+    """Maximum number of requests (1 to 1024) in progress in one server pod, across all balancers and both protocols. A
     stream counts as one request. Further requests wait in the balancers, where any pod can take them. The value must be
-    at least batching.maxBatchSize. Default with dynamic batching: enough for the next batches. Default without dynamic
-    batching: one request per instance, plus those that the pod can execute in 0.1 s, at least one. For a model that
-    executes several requests per instance at once, Halcyon measures the best number."""
+    at least batching.maxBatchSize. Default with dynamic batching: two full batches per balancer pod and protocol, or
+    three with only one balancer pod. Default without dynamic batching: one request per instance, plus as many as the
+    pod executes in 0.1 s (at least one per instance). For a model that executes several requests per instance at once,
+    Halcyon measures the best number."""
     queue_limit: Annotated[int, Field(ge=1, le=100000)] | None = None
-    """Maximum number of requests that wait in one balancer pod, HTTP and gRPC together, 1 to 100000. Further requests
+    """Maximum number of requests (1 to 100000) that wait in one balancer pod, HTTP and gRPC together. Further requests
     are rejected with 429 or RESOURCE_EXHAUSTED. Default: 200, or no fixed number if overload.mode is Reject."""
     overload: Overload | None = None
     """Handling of requests while more requests arrive than the ready pods can process. Default: mode Reject if
     scaling.targets.latency is set and queueLimit is not, else mode Wait."""
     source_share: Annotated[int, Field(ge=1, le=100)] = 100
-    """Maximum share of queueLimit, in percent, for requests of one source address, 1 to 100. 100 means no limit per
-    address. Without queueLimit, it has no effect if overload.mode is Reject. Behind a gateway, leave it at 100, because
-    all requests have the gateway's address. Default: 100."""
+    """Maximum share of queueLimit for requests from one source address, in percent (1 to 100). 100 means no limit per
+    address. With overload.mode Reject, this limit has no effect unless queueLimit is set. Behind a gateway, leave it at
+    100, because all requests have the gateway's address. Default: 100."""
     queue_timeout: duration_field("10ms", "1h") | None = None  # type: ignore[valid-type]
-    """Maximum time that a request waits in the balancer for a server, 10ms to 1h. A request that waits longer is
-    rejected with 503 or UNAVAILABLE. Default: 1m. For requests that arrive at zero replicas, the default is 1.5 times
-    the last measured start time of a pod. It is rounded up to 1m, 2m, 4m and so on."""
+    """Maximum time (10ms to 1h) that a request waits in the balancer for a server. A request that waits longer is
+    rejected with 503 or UNAVAILABLE. Default: 1m. While there are no replicas, the default is 1.5 times the last
+    measured startup time of a pod, rounded up to 1m, 2m, 4m and so on."""
     response_timeout: duration_field("10ms", "1h") = "1m"  # type: ignore[valid-type]
-    """Maximum time that a server takes to respond to a request, 10ms to 1h. A request that takes longer fails with 504
+    """Maximum time (10ms to 1h) that a server takes to respond to a request. A request that takes longer fails with 504
     or DEADLINE_EXCEEDED. Default: 1m."""
     drain_timeout: duration_field("1s", "1h") = "30s"  # type: ignore[valid-type]
-    """Time that a terminating server pod has to finish its requests, 1s to 1h. The grace period of the pod depends on
+    """Time (1s to 1h) that a terminating server pod has to finish its requests. The grace period of the pod depends on
     this time. Default: 30s."""
     max_request_size: quantity_field("1Ki", "1Gi") = "64Mi"  # type: ignore[valid-type]
     """Maximum size of a request body, 1Ki to 1Gi. Larger requests are rejected with 413 or RESOURCE_EXHAUSTED. The
-    messages of a gRPC stream have no limit. A change to or from a size above 64Mi starts a rollout, because it also
-    changes Triton's own limit for HTTP bodies. Default: 64Mi."""
+    messages of a gRPC stream have no limit. Changing the size to or from a value above 64Mi starts a rollout, because
+    Triton's own limit for HTTP bodies changes too. Default: 64Mi."""
     access_log: Literal["None", "Errors", "All"] = "None"
     """Requests that the balancer logs as lines of JSON, in its container `haproxy`. `None`: no requests. `Errors`:
     requests that failed, or were rejected, aborted or retried. `All`: every request. With `Errors` and `All`, each
@@ -88,13 +89,12 @@ class Traffic(ApiModel):
     (gRPC)."""
     tls: Tls | None = None
     """TLS between clients and the balancers, on the same ports. Changes to a Secret take effect without a restart. An
-    invalid Secret is ignored, and the previous certificate stays in use. A change of this field replaces the balancer
-    pods one by one; until then, clients may reach balancers with the old or the new setting. Default: none, plain
-    text."""
+    invalid Secret is ignored, and the previous certificate stays in use. Changing this field replaces the balancer pods
+    one by one; until then, clients may reach balancers with the old or the new setting. Default: none, plain text."""
     api_keys: ApiKeys | None = None
     """API keys that clients must send, as `Authorization: Bearer KEY` or `x-api-key: KEY` in an HTTP header or in gRPC
-    metadata. Use TLS as well, here or in front of the balancers, so that the keys can't be read in transit. A change
-    of this field replaces the balancer pods one by one. Default: none; clients need no key."""
+    metadata. Use TLS as well, here or in front of the balancers, so that the keys can't be read in transit. Changing
+    this field replaces the balancer pods one by one. Default: none; clients need no key."""
 
     rules: ClassVar = (
         Rule(

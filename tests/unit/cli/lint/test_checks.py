@@ -87,7 +87,7 @@ def test_items_of_a_list_of_model_deployments_are_checked() -> None:
         (GOOD + "  runtime:\n    env:\n      - {name: A, value: b}\n      - {name: 1bad, value: b}\n", 12, 'spec.runtime.env[1].name is "1bad"'),
         (GOOD + "  batching:\n    maxQueueDelay: 3 ms\n", 10, "for example 500us"),
         (GOOD + "  batching:\n    maxQueueDelay: 2026-01-01\n", 10, 'spec.batching.maxQueueDelay is "2026-01-01"'),
-        (GOOD + "  scaling:\n    maxReplicas: 3\n    schedules:\n      - {name: x, start: 0 8 * * 1-9, duration: 1h, minReplicas: 1}\n", 11, "is not a cron rule"),
+        (GOOD + "  scaling:\n    maxReplicas: 3\n    schedules:\n      - {name: x, start: 0 8 * * 1-9, duration: 1h, minReplicas: 1}\n", 11, "is not a valid cron expression"),
         (GOOD + "  replicas: 2\n  replicas: 3\n", 10, "duplicate field replicas"),
         (GOOD + "speck: {}\n", 9, "speck is not a field"),
         (GOOD + "  scaling: &s {targets: *s}\n", 9, "an alias refers to an object that contains it"),

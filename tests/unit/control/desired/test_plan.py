@@ -336,7 +336,7 @@ def test_a_schedule_that_can_never_open_is_refused_by_its_name() -> None:
 
     assert (planned.acceptance.accepted, planned.acceptance.reason) == (False, Reason.INVALID)
     assert planned.acceptance.message == (
-        'spec.scaling.schedules: schedule day: start "0 8 31 2 *" is not a cron rule (bad day-of-month); for example "0 8 * * 1-5"; '
+        'spec.scaling.schedules: schedule day: start "0 8 31 2 *" is not a valid cron expression (bad day-of-month); for example "0 8 * * 1-5"; '
         'spec.scaling.schedules: schedule day: timeZone "Mars/Olympus" is not in the tz database; for example "Europe/Berlin"'
     )
 
