@@ -65,7 +65,7 @@ class Targets(ApiModel):
     policy Planner. Default: none; Planner then uses 80 % of the capacity of each replica."""
     queue_depth: Annotated[int, Field(ge=1, le=1000000)] | None = None
     """Target number of queued requests per replica (1 to 1000000), in the balancers and in Triton together. Default
-    with the policy Rules: one full batch for each instance, that is, maxBatchSize (8 if unset) x instances per GPU x
+    with the Rules policy: one full batch for each instance, that is, maxBatchSize (8 if unset) x instances per GPU x
     GPUs. Default with Planner: no target."""
     concurrency: Annotated[int, Field(ge=1, le=100000)] | None = None
     """Target number of requests per replica (1 to 100000) that are in progress or waiting, in the balancers and in
