@@ -153,6 +153,7 @@ async def test_a_command_that_haproxy_refuses_is_an_error_on_both_protocols(tmp_
     key = ServerKey("a", 3)
     await runtime.apply([Command(key, "address", "10.0.0.1"), Command(key, "ready")])
     assert commands[0].split(";") == [
+        "clear table sticky_a data.server_id eq 4",
         "set server http_a/s3 addr 10.0.0.1 port 8000",
         "set server grpc_a/s3 addr 10.0.0.1 port 8001",
         "set server grpc_a/s3 state ready",
