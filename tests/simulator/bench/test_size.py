@@ -42,7 +42,7 @@ def test_limit_is_the_charts_for_expected_models() -> None:
 def test_page_extends_the_lines_and_says_what_ends_growth() -> None:
     page = text([measured(100, rest_cores=0.02), measured(1000, rest_cores=0.2)])
     assert "| memory under load, MiB | 120 | 250 | 2620 | 12620 |" in page
-    assert "about 5,000 idle models saturate the operator's single core" in page
+    assert "about 5,000 idle models saturate the operator's single CPU core" in page
 
 
 def test_page_shows_a_dash_for_what_was_not_reached() -> None:

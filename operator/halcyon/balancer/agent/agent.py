@@ -324,7 +324,8 @@ class Agent:
         while True:
             pods, since = self._endpoints or (), clock()
             self._samples, _ = await asyncio.gather(pod_sampler.sample(pods), self._shares.read_facts(client, pods))
-            self._shares.concurrency.add_samples({pod: read.metrics for pod, read in self._samples.items()}, since)
+            metrics = {pod: read.metrics for pod, read in self._samples.items()}
+            self._shares.concurrency.add_samples(metrics, since, clock() - since)
             suspects = self._dead.update(pods, self._samples, clock(), pod_requests(self._controller.reading))
             examinations.examine(pods, suspects)
             # Read HAProxy right after the pods, so that the report describes one moment.

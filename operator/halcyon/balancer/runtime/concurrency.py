@@ -121,12 +121,13 @@ class Concurrency:
             if endpoint.serving and (revision := revision_of(endpoint.pod)) not in self.facts
         }
 
-    def add_samples(self, samples: Mapping[str, TritonCounters | None], since: float) -> None:
+    def add_samples(self, samples: Mapping[str, TritonCounters | None], since: float, late_s: float) -> None:
         """Add new samples of the pods.
 
         Args:
             samples: sample of each pod, by pod name; None for a pod that does not respond.
             since: monotonic time at which the first of them was requested, in seconds.
+            late_s: time from `since` until the last of them was read, in seconds.
         """
         self._sampled_at, self._pending = since, {}
         for pod, read in samples.items():
@@ -142,7 +143,7 @@ class Concurrency:
             )
             done, took_us = read.succeeded - last[0], read.compute_us - last[1]
             if not is_new and took_us >= 0:
-                self._compute.setdefault(revision, ComputeTime()).add(pod, took_us / 1e6, since - last[2])
+                self._compute.setdefault(revision, ComputeTime()).add(pod, took_us / 1e6, since - last[2], late_s)
             if done > 0 and took_us >= 0:
                 count, total_s = self._executions.get(revision, (0.0, 0.0))
                 keep = 0.5 if count > _FORGET_AFTER else 1.0

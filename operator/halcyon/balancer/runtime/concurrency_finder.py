@@ -44,7 +44,7 @@ sample can be wrong because of requests in transit."""
 MIN_COMPUTE_WINDOW_S: Final = 30.0
 """Minimum time over which a pod's compute time is compared with the time that has passed, in seconds."""
 COMPUTE_MARGIN: Final = 1.1
-"""Factor for the time that has passed: samples of a pod are taken up to this much later than planned."""
+"""Factor for the time that has passed. It covers small inaccuracies of Triton's counters."""
 MIN_WINDOW_S: Final = 0.75
 """Minimum time over which responses are counted, in seconds. It covers three samples."""
 DRAIN_SHARE: Final = 0.9
@@ -83,21 +83,29 @@ class ComputeTime:
     computed_s: float = 0.0
     passed_s: float = 0.0
     """Time that has passed, added up over the pods, in seconds."""
+    late_s: float = 0.0
+    """Longest time between the request and the response of a sample, in seconds. Its counters may include this time."""
     longest_s: dict[str, float] = field(default_factory=dict)
     """Largest compute time that was added by one sample, by pod name, in seconds. No execution in it was longer."""
 
-    def add(self, pod: str, computed_s: float, passed_s: float) -> None:
-        """Add the compute time that a sample of a pod shows, and the time since the previous sample, in seconds."""
+    def add(self, pod: str, computed_s: float, passed_s: float, late_s: float = 0.0) -> None:
+        """Add the compute time that a sample of a pod shows.
+
+        `passed_s` is the time between the requests of the previous sample and of this one, and `late_s` the time from
+        this sample's request to its response, both in seconds.
+        """
         window_s = max(MIN_COMPUTE_WINDOW_S, 4 * max(self.longest_s.values(), default=0.0))
         if self.passed_s > window_s * max(len(self.longest_s), 1):
-            self.computed_s, self.passed_s, self.longest_s = 0.0, 0.0, {}
+            self.computed_s, self.passed_s, self.late_s, self.longest_s = 0.0, 0.0, 0.0, {}
         self.computed_s += computed_s
         self.passed_s += passed_s
+        self.late_s = max(self.late_s, late_s)
         self.longest_s[pod] = max(self.longest_s.get(pod, 0.0), computed_s)
 
     def overlaps(self, instances: int) -> bool:
         """Return True if pods with this number of instances can't have computed so much one request after the other."""
-        return self.computed_s > instances * (COMPUTE_MARGIN * self.passed_s + sum(self.longest_s.values()))
+        longest_s = sum(self.longest_s.values()) + len(self.longest_s) * self.late_s
+        return self.computed_s > instances * (COMPUTE_MARGIN * self.passed_s + longest_s)
 
 
 def initial_bound(facts: ModelConcurrency, most_unproved: int) -> int:

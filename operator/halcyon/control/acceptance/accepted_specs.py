@@ -27,7 +27,7 @@ from halcyon.control.acceptance import accepted_spec_digest
 from halcyon.control.acceptance.accepted_spec_digest import NOT_ACCEPTED
 from halcyon.control.acceptance.shared_parts import SharedParts
 from halcyon.control.state.cluster_state import ClusterState
-from halcyon.control.state.lookups import server_versions, serving_spec
+from halcyon.control.state.lookups import serving_revision, serving_spec
 from halcyon.control.state.ownership import belongs
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
@@ -137,21 +137,28 @@ class ServingSpecs:
     def __init__(self, caches: ClusterState, accepted: SpecsInForce) -> None:
         """Subscribe to changes of the ModelDeployments in `caches`, to drop the specs of deleted ones."""
         self._caches, self._accepted = caches, accepted
-        self._specs: dict[Key, tuple[Spec, tuple[Any, ...], Spec]] = {}
-        """Accepted spec, versions of the server Deployments and resulting spec of each model."""
+        self._revisions = caches.children[kinds.CONTROLLER_REVISION]
+        self._informers = (caches.pods, caches.children[kinds.DEPLOYMENT], self._revisions)
+        self._specs: dict[Key, tuple[Spec, tuple[int, ...], tuple[Any, ...], Spec]] = {}
+        """Accepted spec, change counters, stored revision with its version, and resulting spec of each model."""
         caches.resources.listeners.append(self._resource_changed)
 
     def get(self, key: Key) -> Spec | None:
         """Return the spec of a model; None if no accepted spec is known. It is the same object until it changes."""
-        accepted, versions = self._accepted.get(key), server_versions(self._caches, key)
+        accepted = self._accepted.get(key)
         if accepted is None:
             return None
-        cached = self._specs.get(key)
-        if cached is None or cached[0] is not accepted or cached[1] != versions:
-            spec = serving_spec(self._caches, key, accepted)
-            spec = cached[2] if cached is not None and cached[2] == spec else spec
-            cached = self._specs[key] = (accepted, versions, spec)
-        return cached[2]
+        cached, changes = self._specs.get(key), tuple([informer.changes for informer in self._informers])
+        if cached is None or cached[0] is not accepted or cached[1] != changes:
+            stored = serving_revision(self._caches, key)
+            read_from = (stored, self._revisions.version(stored))
+            if cached is not None and cached[0] is accepted and cached[2] == read_from:
+                spec = cached[3]
+            else:
+                spec = serving_spec(self._caches, key, accepted, stored)
+                spec = cached[3] if cached is not None and cached[3] == spec else spec
+            cached = self._specs[key] = (accepted, changes, read_from, spec)
+        return cached[3]
 
     def _resource_changed(self, key: Key, _before: Object | None, after: Object | None) -> None:
         if after is None:

@@ -186,7 +186,7 @@ def build_autoscaler(  # noqa: PLR0917  # one call, and each by its type
         signals=signals,
         decider=decider,
         batches=BatchReplicas(decider, batch_inference.demands(batches)),
-        limits=ReplicaLimits(caches, specs, clock, None if budget is None else GpuBudget(budget), hold),
+        limits=ReplicaLimits(caches, base.specs, clock, None if budget is None else GpuBudget(budget), hold),
         writer=writer,
         updates=StatusUpdates(caches, signals, writer, base.queue.add, leadership, clock, base.tracer),
         decision_metrics=DecisionMetrics(lambda: ages_s(models, clock.monotonic()), base.registry),

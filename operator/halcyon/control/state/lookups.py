@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from halcyon.api.documents.model_overlay import Overlay
@@ -35,13 +36,18 @@ def servers(caches: ClusterState, key: Key) -> Object | None:
     return max(deployments, key=_replicas, default=None)
 
 
-def serving_spec(caches: ClusterState, key: Key, spec: Spec) -> Spec:
-    """Return an accepted spec with the settings that the model's ready servers have (`revision.serving_spec`)."""
+def serving_revision(caches: ClusterState, key: Key) -> Key:
+    """Return the key of the stored revision that a model's servers have, or most ready servers until it is ready."""
     template = ((servers(caches, key) or {}).get("spec") or {}).get("template") or {}
     serving = str((template.get("metadata", {}).get("labels") or {}).get(names.REVISION_LABEL))
-    ready = {pods.revision(pod) for pod in caches.pods.find(key.namespace, key.name) if pods.is_ready(pod)}
-    name = names.revision(key.name, serving if serving in ready else min(ready, default=serving))
-    record = caches.children[kinds.CONTROLLER_REVISION].get(Key(key.namespace, name))
+    ready = Counter(pods.revision(pod) for pod in caches.pods.find(key.namespace, key.name) if pods.is_ready(pod))
+    most = max(sorted(ready), key=ready.__getitem__, default=serving)
+    return Key(key.namespace, names.revision(key.name, serving if serving in ready else most))
+
+
+def serving_spec(caches: ClusterState, key: Key, spec: Spec, stored: Key) -> Spec:
+    """Return an accepted spec with the settings of a stored revision (`revision.serving_spec`)."""
+    record = caches.children[kinds.CONTROLLER_REVISION].get(stored)
     return revision.serving_spec(key.name, spec, None if record is None else revision.read(record))
 
 

@@ -36,7 +36,7 @@ class Pods:
     def sample(self, pending: list[int], since: float) -> None:
         """Add a sample with the number of requests in each pod's queue."""
         read = {f"{REVISION}-{number}": Metrics(pending=count) for number, count in enumerate(pending)}
-        self.concurrency.add_samples(read, since)
+        self.concurrency.add_samples(read, since, 0.0)
 
 
 def test_pods_that_a_sample_lacks_are_not_compared() -> None:

@@ -144,3 +144,12 @@ def test_requests_in_transit_are_no_executions() -> None:
     for second in range(10):
         assert finder.add(Load(1, 2, 5, 1, computing=2, execution_s=1.0), float(second)) == 2
     assert finder.add(Load(1, 2, 5, 1, computing=1, execution_s=1.0, overlaps=True), 10.0) == START
+
+
+def test_a_late_response_is_no_overlap() -> None:
+    """Executions of 2.5 s end after 0.05, 2.55 and 5.05 s. The counters of the last sample are read late."""
+    time = ComputeTime()
+    time.add("m-0", 2.5, 1.0)
+    assert not time.overlaps(1)
+    time.add("m-0", 2.5, 1.0, 0.6)
+    assert not time.overlaps(1)

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from halcyon.api.spec import Spec, defaults
 from halcyon.api.spec.parse import parse
 from halcyon.control.acceptance.accepted_specs import ServingSpecs
+from halcyon.control.autoscaling.limits.gpu_budget import GpuBudget
+from halcyon.control.autoscaling.limits.replica_limits import ReplicaLimits
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Key
 from halcyon.render import names, revision
-from tests.unit.control.scope_builders import PVC, resource, scope_of
+from tests.clocks import DrivenClock
+from tests.unit.control.scope_builders import PVC, pod, resource, scope_of
 from tests.unit.control.state.manual_caches import DIGITS, ManualCaches, labelled
 from tests.unit.render.rendered import SITE
 
@@ -38,6 +43,14 @@ class Model:
         deployment = labelled(kinds.DEPLOYMENT, f"digits-{slot}", "digits", spec=spec)
         self.at.store(self.at.caches.children[kinds.DEPLOYMENT], deployment)
 
+    def pods(self, *running: tuple[int, bool]) -> None:
+        """Store pods, each with the batch size of its revision, and whether it is ready."""
+        for number, (size, ready) in enumerate(running):
+            key = revision.render(scope_of().subject, spec_of(size), SITE, None, number=1).key
+            server = pod(f"digits-{number}", ready=ready, revision=key)
+            server["metadata"]["labels"] |= {names.OWNER_LABEL: "digits", names.COMPONENT_LABEL: names.SERVER}
+            self.at.store(self.at.caches.pods, server)
+
     def size(self) -> int:
         spec = self.specs.get(DIGITS)
         assert spec is not None
@@ -63,3 +76,39 @@ def test_a_serving_spec_stays_the_same_object_while_replicas_change() -> None:
     before = model.specs.get(DIGITS)
     model.run("a", 64, replicas=5)
     assert model.specs.get(DIGITS) is before
+
+
+def test_a_superseded_rollout_leaves_the_settings_of_most_ready_pods() -> None:
+    model = Model()
+    for size in (64, 16):
+        model.run("a", size, replicas=9)
+    model.run("a", 4, replicas=9)
+    for few, most in ((16, 64), (64, 16)):
+        model.pods((most, True), (most, True), (few, True), (4, False))
+        assert model.size() == most
+
+
+def test_settings_follow_pods_that_become_ready_without_a_change_of_the_deployment() -> None:
+    model = Model()
+    model.run("a", 64, replicas=1)
+    model.run("a", 16, replicas=1)
+    model.pods((64, True), (16, False))
+    assert model.size() == 64
+    model.pods((64, False), (16, True))
+    assert model.size() == 16
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (0, 2)])
+def test_the_gpu_budget_counts_the_larger_number_of_gpus_of_a_rollout(before: int, after: int) -> None:
+    model, budget = Model(), GpuBudget(8)
+    model.accepted = spec_of(2, runtime={"gpu": {"count": after}}, scaling={"minReplicas": 1, "maxReplicas": 8})
+    resources = {"resources": {"limits": {"nvidia.com/gpu": str(before)}}} if before else {}
+    template = {"spec": {"containers": [{"name": "triton", **resources}]}}
+    deployment = labelled(kinds.DEPLOYMENT, "digits-a", "digits", spec={"replicas": 4, "template": template})
+    model.at.store(model.at.caches.children[kinds.DEPLOYMENT], deployment)
+    model.at.store(model.at.caches.resources, resource(model.accepted.to_dict() | {"replicas": 4}))
+    list(ReplicaLimits(model.at.caches, model, DrivenClock(lambda: 0.0), budget).share(set()))
+
+    limit = budget.request(Key("team", "bert"), desired=4, current=0, gpus=1)
+    assert limit is not None
+    assert limit.replicas == 0

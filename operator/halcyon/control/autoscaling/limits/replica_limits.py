@@ -59,6 +59,7 @@ class ReplicaLimits:
 
     caches: ClusterState
     specs: SpecsInForce
+    """Accepted specs, which may request more GPUs than the serving revision has."""
     clock: Clock
     budget: GpuBudget | None = None
     """The site's GPU budget; None if there is none."""
@@ -115,15 +116,19 @@ class ReplicaLimits:
         return self.budget.share()
 
     def _gpus(self, key: Key) -> int | None:
-        """Return the GPUs per replica, from the accepted spec or else from the server Deployment; None if unknown."""
-        spec = self.specs.get(key)
-        return gpus_each(self.caches, key) if spec is None else spec.runtime.gpus
+        """Return the GPUs per replica, from the accepted spec or else from the server Deployment; None if unknown.
+
+        During a rollout, the larger number of both counts.
+        """
+        spec, present = self.specs.get(key), gpus_each(self.caches, key)
+        return present if spec is None else max(spec.runtime.gpus, present or 0)
 
     def _budget_limit(self, key: Key, spec: Spec, desired: int, current: int) -> ReplicaLimit | None:
         if self.budget is None:
             return None
+        gpus = max(spec.runtime.gpus, self._gpus(key) or 0)
         priority = max((pods.priority(pod) for pod in self.caches.pods.find(key.namespace, key.name)), default=None)
-        return self.budget.request(key, desired=desired, current=current, gpus=spec.runtime.gpus, priority=priority)
+        return self.budget.request(key, desired=desired, current=current, gpus=gpus, priority=priority)
 
     def _quota_limit(self, key: Key, current: int) -> ReplicaLimit | None:
         """Return the quotas' limit on a model's replicas, not below the current number; None if there is none."""
