@@ -71,10 +71,13 @@ export function follow(path, plainPath, event, listener) {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let hiding;
   let isPaused = false;
-  let ended = false;
+  /** Number of the current stream or request. Responses of earlier ones are ignored: the tab was hidden since, or the stream has ended. */
+  let attempt = 0;
 
   function open() {
     if (performance.now() < streamsFrom) return poll();
+    attempt += 1;
+    source?.close();
     const stream = (source = new EventSource(path));
     let isSilent = true;
     /** Closes the stream if no event arrives in time. @param {number} ms */
@@ -107,14 +110,15 @@ export function follow(path, plainPath, event, listener) {
   /** Requests the document itself: shows it until the stream is open again, or reports the error. @param {boolean} isBuffered whether a proxy seems to buffer streams */
   async function poll(isBuffered = false) {
     clearTimeout(timer);
+    const own = ++attempt;
     try {
       const answer = await get(plainPath);
-      if (ended || isPaused) return;
+      if (own !== attempt) return;
       if (isBuffered) streamsFrom = performance.now() + BUFFERED_MS;
       listener.document(answer);
       listener.state(false, "Updates every 5 s: no live stream is available now.");
     } catch (error) {
-      if (ended || isPaused) return;
+      if (own !== attempt) return;
       if (error instanceof RequestError && [401, 403, 404].includes(error.status)) {
         listener.failed(error);
         if (error.status === 401) return;
@@ -135,6 +139,7 @@ export function follow(path, plainPath, event, listener) {
 
   function pause() {
     isPaused = true;
+    attempt += 1;
     clearTimeout(timer);
     source?.close();
     listener.state(false, "Paused while the tab is hidden.");
@@ -144,7 +149,7 @@ export function follow(path, plainPath, event, listener) {
   pauseIfHidden();
   document.addEventListener("visibilitychange", pauseIfHidden);
   return () => {
-    ended = true;
+    attempt += 1;
     document.removeEventListener("visibilitychange", pauseIfHidden);
     clearTimeout(hiding);
     clearTimeout(timer);

@@ -68,7 +68,7 @@ const requests = [];
 globalThis.respond = () => ({ status: 200, body: {} });
 globalThis.fetch = async (path, options = {}) => {
   requests.push([options.method ?? "GET", path]);
-  const { status, body, headers = {}, type = "basic" } = globalThis.respond(path, options);
+  const { status, body, headers = {}, type = "basic" } = await globalThis.respond(path, options);
   const isRedirect = type === "opaqueredirect" && options.redirect === "manual";
   if (!status && !isRedirect) throw new TypeError("network"); // a browser doesn't follow a redirect to another site
   return { type, ok: status < 400 && !isRedirect, status, statusText: "", headers: new Map(Object.entries(headers)), json: async () => body };

@@ -74,6 +74,16 @@ def test_a_tab_in_sight_again_opens_its_stream_at_once() -> None:
     assert set(followed(f'streams[0].send("model", "first"); {hide} end(); {show}')["streams"]) == {2}
 
 
+def test_a_response_from_before_a_pause_opens_no_second_stream() -> None:
+    hang = "let reply; respond = () => new Promise((resolve) => { reply = resolve; }); streams[0].fail(2);"
+    hide = 'document.hidden = true; document.emit("visibilitychange"); await pass(61_000);'
+    show = 'document.hidden = false; document.emit("visibilitychange"); await pass(1_000);'
+    late = 'streams.at(-1).send("model", "new"); reply({ status: 200, body: "old" }); await pass(6_000);'
+    shown = followed(f'streams[0].send("model", "first"); {hang} {hide} {show} {late}')
+    assert shown["documents"] == ["first", "new"]
+    assert shown["streams"] == [2, 1]
+
+
 def test_a_rejected_stream_changes_the_state_once_per_poll() -> None:
     shown = followed("streams[0].fail(2); await pass(1);")
     assert shown["states"] == ["Updates every 5 s: no live stream is available now."]
