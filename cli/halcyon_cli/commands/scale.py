@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from halcyon.api.stored.replicas_in_force import replicas_in_force
 from halcyon.api.types import GROUP
 from halcyon.api.user_annotations import PAUSED_FROM, REASON
 from halcyon.control.autoscaling.limits.site_hold import SWITCH
@@ -29,7 +30,6 @@ from halcyon_cli.arguments.options import (
     warn,
 )
 from halcyon_cli.errors import ClusterError, InputError
-from halcyon_cli.explain import model_state
 from halcyon_cli.kube import fields
 from halcyon_cli.kube.client import Cluster, Target
 from halcyon_cli.kube.operator_pods import only_operator, release_metadata
@@ -165,7 +165,7 @@ def pause(  # noqa: PLR0917  # click passes them by keyword
             patched, why_unsure = _wait_until_paused(cluster, patched)
         output.changed(
             patched,
-            f"paused at {model_state.replicas_in_force(patched)}{_reason_suffix(reason)}",
+            f"paused at {replicas_in_force(patched)}{_reason_suffix(reason)}",
             f"halcyon resume {name}",
         )
         return _pause_status(name, why_unsure)

@@ -17,6 +17,7 @@ from zoneinfo import ZoneInfo
 from halcyon.api import user_annotations
 from halcyon.api.spec import Spec, defaults
 from halcyon.api.spec.parse import SpecError, parse
+from halcyon.api.stored.replicas_in_force import replicas_in_force
 from halcyon.scaling.planner.objectives import schedules
 from halcyon.scaling.schedules import InForce, Opening, in_force
 from halcyon_cli.explain import advice, model_state
@@ -94,7 +95,7 @@ def report(resource: Mapping[str, Any], now: datetime, capacity: Sequence[FreeCa
     meta, spec, status = (fields.mapping(resource.get(name)) for name in ("metadata", "spec", "status"))
     scaling_spec, scaling = fields.mapping(spec.get("scaling")), fields.mapping(status.get("scaling"))
     limits = _bounds(str(meta.get("name")), spec, now) if scaling_spec else None
-    replicas, conditions = model_state.replicas_in_force(resource), model_state.conditions(resource)
+    replicas, conditions = replicas_in_force(resource), model_state.conditions(resource)
     state = _ScalingState(
         spec=scaling_spec,
         status=scaling,

@@ -161,7 +161,7 @@ class Report:
     headline: str
     """Headline of the report: the replicas, the desired replicas if they differ, and the reason."""
     replicas: int
-    """Replicas in force (`model_state.replicas_in_force`)."""
+    """Replicas in force (`halcyon.api.stored.replicas_in_force`)."""
     desired: int | None
     """Desired replicas; None if the operator has made no decision."""
     why: str | None

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from pydantic.alias_generators import to_camel
 
 from halcyon.api import user_annotations
+from halcyon.api.stored.replicas_in_force import replicas_in_force
 from halcyon_cli.explain import model_state
 from halcyon_cli.kube import fields
 from halcyon_cli.output.report_text import ago
@@ -83,7 +84,7 @@ def build_row(model: Json) -> ModelRow:
         name=str(meta.get("name")),
         ready=str(model_state.conditions(model).get("Ready", {}).get("status") or "Unknown"),
         reason=fields.text(summary.get("state")) or UNKNOWN,
-        replicas=fields.text(summary.get("ready")) or f"?/{model_state.replicas_in_force(model)}",
+        replicas=fields.text(summary.get("ready")) or f"?/{replicas_in_force(model)}",
         max_replicas=fields.count(fields.mapping(spec.get("scaling")).get("maxReplicas")),
         desired=fields.text(summary.get("desired")) or UNKNOWN,
         range=fields.text(summary.get("range")) or UNKNOWN,

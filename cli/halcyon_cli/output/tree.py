@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from halcyon.api import user_annotations
 from halcyon.api.conditions import LOUD
+from halcyon.api.stored.replicas_in_force import replicas_in_force
 from halcyon.render import names
 from halcyon_cli.explain import model_state
 from halcyon_cli.kube import fields
@@ -86,7 +87,7 @@ def build_tree(inventory: Inventory) -> Tree:
         kind="ModelDeployment",
         state=_state(conditions, status),
         tone=_tone(conditions, is_starting=model_state.is_starting(inventory.model)),
-        info=_replica_summary(spec, status, model_state.replicas_in_force(inventory.model)),
+        info=_replica_summary(spec, status, replicas_in_force(inventory.model)),
         created=fields.time(meta.get("creationTimestamp")),
         children=children,
     )

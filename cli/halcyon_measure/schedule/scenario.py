@@ -191,5 +191,3 @@ PRESETS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 than MLPerf's rules require. Therefore no result of a preset is an MLPerf result."""
 PRESET_ROWS: Mapping[str, int] = {"multistream": 8}
 """Number of rows of each request, for presets with a fixed number."""
-PRESET_PERCENTILES: Mapping[str, float] = {"singlestream": 0.9, "multistream": 0.99, "server": 0.99}
-"""Latency percentile that each preset reports."""

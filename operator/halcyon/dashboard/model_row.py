@@ -24,6 +24,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
+from halcyon.api.stored.replicas_in_force import replicas_in_force
 from halcyon.api.types import duration_s
 from halcyon.dashboard.history import NO_LOAD, CurrentLoad
 from halcyon.dashboard.ports import Name, Object
@@ -133,21 +134,6 @@ def row(model: Object) -> TableRow:
         blind=any(signal.get("missing") for signal in scaling.get("signals") or ()) or is_unreported,
         rollout=rollout_progress(status),
     )
-
-
-def replicas_in_force(model: Object) -> int:
-    """Return spec.replicas, within the limits of spec.scaling. The limits of a rejected spec don't apply."""
-    spec, status = model.get("spec") or {}, model.get("status") or {}
-    states = {(c["type"], c["status"]) for c in status.get("conditions") or ()}
-    count, scaling = int(spec.get("replicas", 1)), spec.get("scaling") or {}
-    if not scaling and ("AutoscalerConflict", "True") in states:  # the pods are the decision of an external HPA
-        return int(status.get("replicas", count))
-    if not scaling or ("Accepted", "False") in states:
-        return count
-    # A lower maximum of a schedule wins over minReplicas (`defaults.least_replicas`).
-    schedules = (scaling.get("schedules") or ()) if scaling.get("policy") != "Rules" else ()
-    low = min([scaling.get("minReplicas", 1), *(s["maxReplicas"] for s in schedules if s.get("maxReplicas"))])
-    return int(min(max(count, low), scaling.get("maxReplicas", count)))
 
 
 def latency_target_ms(model: Object) -> float | None:

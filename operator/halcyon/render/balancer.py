@@ -107,7 +107,7 @@ def plan(
         queue_limit=defaults.queue_limit(spec) or _NO_QUEUE_LIMIT,
         objective_ms=objective_ms,
         max_batch=((spec.batching.max_batch_size if spec.batching else None) or 0) if needs_batch else 0,
-        instances=(spec.runtime.instances_per_gpu or 1) * max(spec.runtime.gpus, 1) if needs_batch else 1,
+        instances=spec.runtime.instances if needs_batch else 1,
         balancers=spec.traffic.balancer_replicas,
         source_share=spec.traffic.source_share,
         queue_timeout_ms=queue_ms,

@@ -124,7 +124,7 @@ def reading(
         memory: memory of the previous reading; `SignalMemory()` for the first.
         balancers: names of the balancer pods that are ready in Kubernetes. If None (unknown), every silent agent is assumed to
             have a pod.
-        revision: revision that is being rolled out, or was rolled out last.
+        revision: serving revision, which most ready pods run.
         revision_pods: names of the pods of that revision, whose batches are counted. If None, all pods count.
     """
     now = snapshot.at

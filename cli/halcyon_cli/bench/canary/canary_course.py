@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from halcyon.api.stored.replicas_in_force import replicas_in_force
 from halcyon.control.rollout.canary_progress import PROMOTE
 from halcyon_cli.bench.canary.canary_change import WrittenChange
-from halcyon_cli.explain import model_state
 from halcyon_cli.kube import fields
 
 Json = Mapping[str, Any]
@@ -82,7 +82,7 @@ def _failure(status: Json, name: str) -> tuple[CoursePhase, str] | None:
 def _progress(model: Json, status: Json, name: str, revision: str) -> tuple[CoursePhase, str]:
     rollout = fields.mapping(status.get("rollout"))
     message, is_complete = str(rollout.get("message") or ""), rollout.get("phase") == "Complete"
-    if model_state.replicas_in_force(model) == 0:
+    if replicas_in_force(model) == 0:
         return "NotCompared", f"{name} was scaled to zero replicas, so the canary can't be compared"
     if rollout.get("canary"):
         return "Canary", message or f"{name} has a canary"

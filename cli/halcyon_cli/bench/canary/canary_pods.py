@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from halcyon.api.stored.replicas_in_force import replicas_in_force
 from halcyon.kube import kinds
 from halcyon.render import names
 from halcyon_cli.bench.place.admission import PlannedPods, Purpose, lacking_devices, lacking_quota, read_quotas
 from halcyon_cli.errors import ClusterError
-from halcyon_cli.explain import model_state
 from halcyon_cli.kube import fields
 from halcyon_cli.kube.object_writer import ObjectWriter
 
@@ -24,7 +24,7 @@ def lacking_capacity(cluster: ObjectWriter, model: Json) -> str:
     With several replicas, a pod of the canary takes the place of another one, so no further capacity is needed.
     """
     name = str(model["metadata"]["name"])
-    if model_state.replicas_in_force(model) > 1:
+    if replicas_in_force(model) > 1:
         return ""
     pod = _server(cluster, name)
     if pod is None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from halcyon.api.stored.replicas_in_force import replicas_in_force
 from halcyon.control.desired import plan as reconciled
 from halcyon.control.objects import resource_quotas
 from halcyon.control.objects.resource_quotas import Promised
@@ -22,7 +23,6 @@ from halcyon_cli.bench.place.client_job import BENCH_LABEL, JOB, ClientSettings,
 from halcyon_cli.bench.place.copied_model import CopiedModel, copy_name
 from halcyon_cli.bench.place.trial_pod import TrialPod
 from halcyon_cli.errors import ClusterError, InputError
-from halcyon_cli.explain import model_state
 from halcyon_cli.kube import fields, free_capacity
 from halcyon_cli.kube.object_writer import ObjectWriter
 from halcyon_cli.plan.cluster_scope import live_scope
@@ -224,7 +224,7 @@ def gpus_of(model: Json) -> int:
     """Return the number of GPUs that all replicas of a model hold. Pure."""
     gpu = fields.mapping(fields.mapping(model.get("spec")).get("runtime")).get("gpu")
     per_replica = fields.count(fields.mapping(gpu).get("count", 1)) if gpu is not None else 0
-    return (per_replica or 0) * model_state.replicas_in_force(model)
+    return (per_replica or 0) * replicas_in_force(model)
 
 
 def lacking_budget(models: Sequence[Json], copy: Json, budget: int) -> str:

@@ -20,10 +20,10 @@ from typing import Any
 
 from halcyon.api import sequence_batching
 from halcyon.api.spec.parse import SpecError, parse
+from halcyon.api.stored.replicas_in_force import replicas_in_force
 from halcyon.api.types import API_VERSION, GROUP, KIND
 from halcyon_cli.bench.place.client_job import owner
 from halcyon_cli.errors import InputError
-from halcyon_cli.explain import model_state
 from halcyon_cli.kube import fields, merge_patch
 from halcyon_cli.rollout.revisions import PastRevision, restoring_patch
 
@@ -125,7 +125,7 @@ def copied(model: Json, past: Sequence[PastRevision], *, replicas: int = 1, prio
     served = fields.text(fields.mapping(fields.mapping(model.get("status")).get("model")).get("name"))
     spec["model"]["name"] = served or spec["model"].get("name") or name
     spec["replicas"] = replicas
-    if model_state.replicas_in_force(model) == 0:
+    if replicas_in_force(model) == 0:
         notes.append(f"{name} is at zero replicas and stays there; only its copy is started")
     spec.pop("rollout", None)
     _fix_replicas(spec, replicas)

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from halcyon_cli.explain import model_state
+from halcyon.api.stored.replicas_in_force import replicas_in_force
 from halcyon_cli.kube import fields
 from halcyon_measure.results.number_text import significant
 
@@ -122,7 +122,7 @@ def refusal(model: Json) -> str:
         return f"{name} is in a rollout: {conditions['Reconciling'].get('message')}; wait until halcyon status {name} is done"
     if scaling.get("mode") == "Paused":
         return f"{name} is paused (spec.scaling.mode), so it can't grow with a load; halcyon resume {name}, or measure its copy"
-    replicas, max_replicas = model_state.replicas_in_force(model), fields.count(scaling.get("maxReplicas"))
+    replicas, max_replicas = replicas_in_force(model), fields.count(scaling.get("maxReplicas"))
     if replicas == 0:
         return f"{name} is at zero replicas, and a bench would wake it; measure its copy, without --live"
     if max_replicas is not None and replicas >= max_replicas > 1:

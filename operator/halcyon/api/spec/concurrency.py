@@ -16,7 +16,7 @@ def _most_accepted(spec: Any) -> int | None:
     policy = spec.batching.queue_policy if spec.batching else None
     if policy is None or policy.max_queue_size is None or spec.batching.max_batch_size is None:
         return None
-    return int(policy.max_queue_size + _batch(spec) * (spec.runtime.instances_per_gpu or 1) * max(spec.runtime.gpus, 1))
+    return int(policy.max_queue_size + _batch(spec) * spec.runtime.instances)
 
 
 RULES: Final = (

@@ -45,7 +45,7 @@ class ResolvedTargets:
 def batch_capacity(spec: Spec) -> int:
     """Return the number of requests that one replica executes at once: maxBatchSize x instances per GPU x GPUs."""
     batch = (spec.batching.max_batch_size if spec.batching else None) or FALLBACK_BATCH
-    return batch * (spec.runtime.instances_per_gpu or 1) * max(spec.runtime.gpus, 1)
+    return batch * spec.runtime.instances
 
 
 def targets(spec: Spec) -> ResolvedTargets:

@@ -282,3 +282,8 @@ class Runtime(ApiModel):
     def gpus(self) -> int:
         """Return the number of GPUs of each pod; 0 for a model on CPU."""
         return 0 if self.gpu is None else self.gpu.count
+
+    @property
+    def instances(self) -> int:
+        """Return the number of model instances in each pod; 1 per GPU if the spec leaves it to config.pbtxt."""
+        return (self.instances_per_gpu or 1) * max(self.gpus, 1)

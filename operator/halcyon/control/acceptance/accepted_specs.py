@@ -27,7 +27,7 @@ from halcyon.control.acceptance import accepted_spec_digest
 from halcyon.control.acceptance.accepted_spec_digest import NOT_ACCEPTED
 from halcyon.control.acceptance.shared_parts import SharedParts
 from halcyon.control.state.cluster_state import ClusterState
-from halcyon.control.state.lookups import serving_revision, serving_spec
+from halcyon.control.state.lookups import serving_key, stored_revision
 from halcyon.control.state.ownership import belongs
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
@@ -140,7 +140,7 @@ class ServingSpecs:
         self._revisions = caches.children[kinds.CONTROLLER_REVISION]
         self._informers = (caches.pods, caches.children[kinds.DEPLOYMENT], self._revisions)
         self._specs: dict[Key, tuple[Spec, tuple[int, ...], tuple[Any, ...], Spec]] = {}
-        """Accepted spec, change counters, stored revision with its version, and resulting spec of each model."""
+        """Accepted spec, change counters, serving revision with its version, and resulting spec of each model."""
         caches.resources.listeners.append(self._resource_changed)
 
     def get(self, key: Key) -> Spec | None:
@@ -150,12 +150,12 @@ class ServingSpecs:
             return None
         cached, changes = self._specs.get(key), tuple([informer.changes for informer in self._informers])
         if cached is None or cached[0] is not accepted or cached[1] != changes:
-            stored = serving_revision(self._caches, key)
-            read_from = (stored, self._revisions.version(stored))
+            serving = serving_key(self._caches, key)
+            read_from = serving, self._revisions.version(Key(key.namespace, names.revision(key.name, serving)))
             if cached is not None and cached[0] is accepted and cached[2] == read_from:
                 spec = cached[3]
             else:
-                spec = serving_spec(self._caches, key, accepted, stored)
+                spec = revision.serving_spec(key.name, accepted, stored_revision(self._caches, key, serving))
                 spec = cached[3] if cached is not None and cached[3] == spec else spec
             cached = self._specs[key] = (accepted, changes, read_from, spec)
         return cached[3]

@@ -70,7 +70,7 @@ class Window:
     """Sums of a model's samples since evidence was last computed."""
 
     last: tuple[float, int, Executed | None] = (-math.inf, 0, None)
-    """Time, number of ready replicas and counters in the last sample."""
+    """Time, number of ready replicas whose executions are counted, and counters in the last sample."""
     sums: list[float] = field(default_factory=lambda: [0.0] * len(_NAMES))
     counts: list[int] = field(default_factory=lambda: [0] * len(_NAMES))
 
@@ -83,20 +83,24 @@ class Window:
         requests: float | None,
         queue_s: float | None,
         executed: Executed | None,
+        *,
+        counted: int | None = None,
     ) -> None:
         """Add a sample. If a counter is lower than before, it was reset, and the counters of this sample are ignored.
 
         `ready` is the number of ready replicas, and the other signals cover all of them. `waiting` is the number of
         waiting requests, and `requests` that of answered requests per second. `queue_s` is the time that all requests
-        spent in Triton's queue, in seconds per second.
+        spent in Triton's queue, in seconds per second. `counted` is the number of ready replicas whose executions are
+        in `executed`; None for all of them.
         """
-        (sampled_at, ready_before, executed_before), self.last = self.last, (now, ready, executed)
+        counted = ready if counted is None else counted
+        (sampled_at, counted_before, executed_before), self.last = self.last, (now, counted, executed)
         values: list[float | None] = [ready]
         if ready:
             values += [None if waiting is None else waiting / ready, gpu, requests, queue_s]
             if executed_before is not None and executed is not None and now - sampled_at <= _MAX_GAP_S:
                 growth = [new - old for new, old in zip(executed, executed_before, strict=True)]
-                values += [(ready_before + ready) / 2 * (now - sampled_at), *growth] if min(growth) >= 0 else []
+                values += [(counted_before + counted) / 2 * (now - sampled_at), *growth] if min(growth) >= 0 else []
         for index, value in enumerate(values):
             if value is not None:
                 self.sums[index] += value
@@ -118,16 +122,11 @@ class Window:
             rate=rate,
             request_rows=rows / ready_s / rate if is_known and rows and ready_s and rate else None,
             batch_rows=rows / executions if is_known and rows and executions else None,
-            busy=seconds / (ready_s * instances(spec)) if ready_s and seconds is not None else None,
+            busy=seconds / (ready_s * spec.runtime.instances) if ready_s and seconds is not None else None,
             wait_s=queue_s / requests if requests and queue_s is not None else None,
             waiting=waiting,
             gpu=gpu,
         )
-
-
-def instances(spec: Spec) -> int:
-    """Return the number of model instances in a replica."""
-    return (spec.runtime.instances_per_gpu or 1) * max(spec.runtime.gpus, 1)
 
 
 def is_measured(memory: PlannerMemory) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 from halcyon.api.spec import Spec, defaults
 from halcyon.api.spec.parse import SpecError, parse
 from halcyon.api.types import duration_s, quantity
-from halcyon.control.advice.evidence import ModelEvidence, instances
+from halcyon.control.advice.evidence import ModelEvidence
 from halcyon.render.server_maxconn import server_connections
 from halcyon.scaling.planner.capacity.queueing import Replica, ServiceLine, replicas_within
 
@@ -128,7 +128,7 @@ def _greedy_wait_s(evidence: ModelEvidence) -> float:
 
     A free instance then takes all requests that wait. The result is infinite if the instances can't keep up.
     """
-    line, request_rows, count = _line(evidence), evidence.request_rows or 1.0, instances(evidence.spec)
+    line, request_rows, count = _line(evidence), evidence.request_rows or 1.0, evidence.spec.runtime.instances
     max_rows = _max_rows(evidence.spec) or math.inf
     rows_s = (evidence.rate or 0.0) * request_rows
     free = count - rows_s * line.row_s
@@ -151,7 +151,7 @@ def _missing_size(evidence: ModelEvidence, ease: float) -> AdviceFinding | None:
     largest, is_set = evidence.largest_rows or 0, _max_rows(spec) or spec.traffic.max_concurrency
     if is_set or spec.traffic.mode != "Balancer" or rows < 2 * request_rows or not _is_saturated(evidence, ease):
         return None
-    sent = server_connections(spec) * spec.traffic.balancer_replicas * request_rows / instances(spec)
+    sent = server_connections(spec) * spec.traffic.balancer_replicas * request_rows / spec.runtime.instances
     # If the model's own configuration limits the batches, full batches all have the same size.
     if rows < 0.8 * ease * sent and not (rows >= 0.4 * ease * sent and largest >= 1.5 * rows):
         return None
@@ -211,7 +211,7 @@ def _more_work(evidence: ModelEvidence, ease: float, value: int, factor: float) 
     return AdviceFinding(
         str(value),
         f"instances execute {_percent(min(evidence.busy or 0.0, 1.0))} of the time while the GPU is used {_percent(evidence.gpu)}, and "
-        f"{evidence.waiting:.0f} requests wait for each replica; a replica has {instances(evidence.spec)} of them"
+        f"{evidence.waiting:.0f} requests wait for each replica; a replica has {evidence.spec.runtime.instances} of them"
         + ("" if cores is None else f" and a limit of {cores:g} CPU"),
         f"up to {_percent(gain)} more requests per second from a replica, as long as its GPU isn't saturated",
         gain / (1 + gain),
@@ -221,7 +221,7 @@ def _more_work(evidence: ModelEvidence, ease: float, value: int, factor: float) 
 def _objective(evidence: ModelEvidence, ease: float) -> AdviceFinding | None:
     objective_s, line, request_rows = defaults.objective_s(evidence.spec), _line(evidence), evidence.request_rows or 1.0
     max_requests = max(int((_max_rows(evidence.spec) or evidence.largest_rows or 1) / request_rows), 1)
-    full = Replica(ServiceLine(line.t0_s, line.row_s * request_rows), max_requests, instances(evidence.spec))
+    full = Replica(ServiceLine(line.t0_s, line.row_s * request_rows), max_requests, evidence.spec.runtime.instances)
     if objective_s is None or 2 * full.batch_s <= objective_s / ease:
         return None
     fits, rate = full.within(objective_s), (evidence.rate or 0.0) * (evidence.replicas or 0.0)
@@ -297,7 +297,7 @@ def _cores(spec: Spec) -> float | None:
 
 def _is_cpu_short(spec: Spec) -> bool:
     """Return whether the CPU limit is less than one CPU per model instance plus one."""
-    return (cores := _cores(spec)) is not None and cores < instances(spec) + 1
+    return (cores := _cores(spec)) is not None and cores < spec.runtime.instances + 1
 
 
 def _ms(seconds: float) -> str:

@@ -229,7 +229,7 @@ class Decider:
         result, reading = planner_input.result, planner_input.result.reading
         before = self._restored(key, at) if model.memory is None else model.memory
         active = _active_schedules(model, spec, at)
-        inputs = spec, active, self._measured.of(key, spec), planner_input.serving
+        inputs = spec, active, self._measured.of(key, spec), planner_input.smallest
         aims = _aims(model, inputs, reading.batches, before)
         planned = plan(at, aims, reading, before)
         model.memory, model.rows = planned.memory, reading.rows_per_request

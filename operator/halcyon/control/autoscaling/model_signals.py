@@ -50,8 +50,8 @@ class PlannerInput:
 
     result: ReadingResult
     signals: tuple[Signal, ...]
-    serving: Serving | None
-    """Batch size and instances of the ready pods; None if unknown."""
+    smallest: Serving | None
+    """Smallest batch size and instances of the ready pods; None if unknown."""
 
 
 @immutable(frozen=True, slots=True)
@@ -191,13 +191,14 @@ class ModelSignals:
         if metric is not None:
             signal = replace(self._signal("metric", defaults.targets(spec).metric, metric), source=PROMETHEUS)
             shown = (*shown, replace(signal, shown=signal.value))
-        return PlannerInput(reading_result, shown, facts.serving)
+        return PlannerInput(reading_result, shown, facts.smallest)
 
     def _substitute(
         self, key: Key, spec: Spec, observation: Observation | None, ready: Sequence[str]
     ) -> GpuUtilization | None:
-        def instances() -> int:
-            return (self._models[key].pods.facts(self.caches, key, spec).serving or Serving.of(spec)).instances
+        def instances(pod: str) -> int:
+            settings = self._models[key].pods.facts(self.caches, key, spec).settings.get(pod)
+            return spec.runtime.instances if settings is None else settings.instances
 
         return self._utilization.substitute(key, spec, observation, ready, self.sampled, instances=instances)
 

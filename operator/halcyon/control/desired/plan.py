@@ -39,13 +39,12 @@ from halcyon.control.objects.actuator import Actuator
 from halcyon.control.rollout import rollout, sequence_models
 from halcyon.control.rollout.rollout_plan import RolloutPlan
 from halcyon.control.rollout.slot_allocation import SlotAllocation
-from halcyon.control.state.ownership import own, server_counts
+from halcyon.control.state.ownership import own, own_servers, server_counts
 from halcyon.control.state.scope import Scope
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Kind, Object, kind_of
 from halcyon.render import hpa as render_hpa
 from halcyon.render import names, revision, server
-from halcyon.render.names import SLOTS
 from halcyon.render.revision import Revision
 
 
@@ -132,8 +131,7 @@ def _planned(scope: Scope, acceptance: Acceptance, spec: Spec | None) -> Reconci
     if external_hpa is not None and external_hpa.count is not None:
         spec = spec.model_copy(update={"replicas": external_hpa.count})
         spec = sequence_models.with_allowed_replicas(scope, spec, requested)
-    slots = ((slot, own(scope, kinds.DEPLOYMENT, names.server(scope.key.name, slot))) for slot in SLOTS)
-    rollout_plan = rollout.decide(scope, spec, requested, {slot: obj for slot, obj in slots if obj})
+    rollout_plan = rollout.decide(scope, spec, requested, own_servers(scope))
     actuator, why = _actuator(scope, spec, external_hpa)
     first = [*_records(scope, rollout_plan, acceptance), *routing.prerequisites(scope, spec)]
     then = _children(scope, spec, rollout_plan, actuator)
@@ -257,7 +255,7 @@ def _children(scope: Scope, spec: Spec, rollout_plan: RolloutPlan, actuator: Act
     objects += routing.objects(scope, spec, rollout_plan)
     objects += network_policies.objects(scope, spec)
     if actuator is Actuator.HPA:
-        spec, tolerance = routing.serving_spec(scope, spec, rollout_plan), _have_tolerance(scope)
+        spec, tolerance = routing.serving_spec(scope, spec), _have_tolerance(scope)
         objects.append(render_hpa.hpa(scope.subject, spec, tolerance=tolerance, hold=scope.site.hold_scale_down))
     return objects
 

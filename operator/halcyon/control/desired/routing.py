@@ -24,6 +24,7 @@ from halcyon.control.rollout.rollout_plan import RolloutPlan
 from halcyon.control.rollout.rollout_record import RolloutRecord
 from halcyon.control.state.ownership import own
 from halcyon.control.state.scope import Scope
+from halcyon.control.state.serving_revision import stored_serving_revision
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Kind, kind_of
 from halcyon.render import balancer, gateway_routes, names, revision, services
@@ -119,7 +120,7 @@ def _balanced(scope: Scope, spec: Spec, rollout: RolloutPlan) -> BalancerPlan:
     """Return the balancer plan, which includes each slot's share of the requests."""
     start_s = (scope.status.get("coldStart") or {}).get("seconds")
     slots = tuple(allocation.slot for allocation in rollout.slots)
-    spec, lower_class = with_balancer_replicas(scope, serving_spec(scope, spec, rollout)), _lower_class(scope)
+    spec, lower_class = with_balancer_replicas(scope, serving_spec(scope, spec)), _lower_class(scope)
     plan = balancer.plan(scope.subject, spec, scope.site, slots, start_s=start_s, lower_class=lower_class)
     weights = {allocation.slot: allocation.weight for allocation in rollout.slots}
     served = (rollout.requested, rollout.rollback_revision, *(allocation.revision for allocation in rollout.slots))
@@ -131,12 +132,9 @@ def _balanced(scope: Scope, spec: Spec, rollout: RolloutPlan) -> BalancerPlan:
     )
 
 
-def serving_spec(scope: Scope, spec: Spec, rollout: RolloutPlan) -> Spec:
-    """Return the spec with the batch size and other settings of the revision that serves most requests."""
-    serving, ready = rollout.slots[0].revision, {pods.revision(pod) for pod in scope.pods if pods.is_ready(pod)}
-    if rollout.good is not None and rollout.good.key in ready and serving.key not in ready:
-        serving = rollout.good
-    return revision.serving_spec(scope.key.name, spec, serving)
+def serving_spec(scope: Scope, spec: Spec) -> Spec:
+    """Return the spec with the batch size and other settings of the serving revision."""
+    return revision.serving_spec(scope.key.name, spec, stored_serving_revision(scope))
 
 
 def _lower_class(scope: Scope) -> LowerClass:

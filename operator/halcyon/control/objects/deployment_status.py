@@ -53,7 +53,7 @@ class SlotState:
         failure: Mapping[str, Any] = conditions.get("ReplicaFailure") or {}
         is_failing = failure.get("status") == "True"
         return cls(
-            revision=str(_written(deployment) or _present(deployment)),
+            revision=str(_written(deployment) or deployed_revision(deployment)),
             count=int(spec.get("replicas") or 0),
             max_surge=_number(rolling.get("maxSurge"), 1),
             max_unavailable=_number(rolling.get("maxUnavailable"), 0),
@@ -74,15 +74,17 @@ def is_replaced(deployment: Object) -> bool:
     Halcyon also writes the revision's key into the labels of the Deployment, which such a writer doesn't change.
     """
     written = _written(deployment)
-    return written is not None and written != _present(deployment)
+    return written is not None and written != deployed_revision(deployment)
 
 
 def _written(deployment: Object) -> Any:  # a label of an object that users may edit
     return (deployment["metadata"].get("labels") or {}).get(names.REVISION_LABEL)
 
 
-def _present(deployment: Object) -> Any:  # a label of an object that users may edit
-    return (deployment["spec"]["template"]["metadata"].get("labels") or {}).get(names.REVISION_LABEL)
+def deployed_revision(deployment: Object) -> str:
+    """Return the key of the revision in the pod template of a Deployment; empty if a user has removed its label."""
+    template = deployment["spec"]["template"].get("metadata") or {}
+    return str((template.get("labels") or {}).get(names.REVISION_LABEL) or "")
 
 
 def _number(value: Any, otherwise: int) -> int:  # any JSON value

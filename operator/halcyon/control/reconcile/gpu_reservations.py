@@ -31,7 +31,7 @@ from halcyon.api.spec import Spec
 from halcyon.control.acceptance.accepted_specs import SpecsInForce
 from halcyon.control.desired.plan import ReconcilePlan, is_servers
 from halcyon.control.state.cluster_state import ClusterState
-from halcyon.control.state.lookups import held_gpus, servers
+from halcyon.control.state.lookups import deployed_replicas, held_gpus
 from halcyon.control.state.scope import Gpus
 from halcyon.kube.kinds import Key, Object
 from halcyon.render import gpu
@@ -141,8 +141,8 @@ class GpuReservations:
         spec = self.specs.get(key)
         if spec is None:
             return deployed_gpus
-        deployment = servers(self.caches, key)
-        count = replicas(spec) if spec.scaling or deployment is None else int(deployment["spec"].get("replicas") or 0)
+        deployed = deployed_replicas(self.caches, key)
+        count = replicas(spec) if spec.scaling or deployed is None else deployed
         return max(spec.runtime.gpus * count, deployed_gpus)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from dataclasses import dataclass
 
 from halcyon.api.documents.observation_report import ReportedHistogram
+from halcyon.api.stored.replicas_in_force import replicas_in_force
 from halcyon.control.autoscaling.loop import Autoscaler
 from halcyon.control.objects.pod_stage import stage
 from halcyon.control.reporting.recent_events import RecentEvents
@@ -21,7 +22,6 @@ from halcyon.control.state.cluster_state import ClusterState
 from halcyon.dashboard.authorization import Authorizer, ModelReviews, Proxy
 from halcyon.dashboard.client_latency import ClientLatency
 from halcyon.dashboard.history import STEP_S, ChartHistory, ReplicaCounts
-from halcyon.dashboard.model_row import replicas_in_force
 from halcyon.dashboard.ports import (
     UNKNOWN,
     BatchReader,

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -29,13 +30,15 @@ from halcyon.control.autoscaling.model_signals import ModelSignals
 from halcyon.control.autoscaling.planner_memory.entries import BROKEN, Saved
 from halcyon.control.objects import pods
 from halcyon.control.state.cluster_state import ClusterState
+from halcyon.control.state.lookups import stored_revision
 from halcyon.control.state.scope import PublishedCosts as Shown
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.kube.clock import Clock, in_slices
 from halcyon.kube.kinds import Key
 from halcyon.kube.leader_election import Leadership
-from halcyon.render import names
+from halcyon.render import gpu, names
+from halcyon.render.revision import serving_spec
 from halcyon.scaling import gpu_cost
 from halcyon.scaling.gpu_cost import Cost, GpuUsage, Ledger, Prices, ReportedWork, Spent
 
@@ -89,6 +92,8 @@ class GpuCosts:
     _served: dict[Key, AbstractSet[str]] = field(default_factory=dict)
     """Uids of the serving pods of each model. A pod serves if it is ready, or if it is being deleted after it was
     ready."""
+    _gpus: defaultdict[Key, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
+    """Number of GPUs per pod of each model's stored revisions, by key of the revision."""
     _with_changed_pods: set[Key] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -116,7 +121,7 @@ class GpuCosts:
 
     def count(self, key: Key) -> None:
         """Add a sample to the GPU time of one model, and requeue it if a new cost is to be published."""
-        spec = self.specs.get(key)
+        spec = self._spec(key)
         if spec is None or not spec.runtime.gpus:
             if self._models.pop(key, None) is not None and self.leadership.is_leader:
                 self.enqueue(key)
@@ -150,7 +155,7 @@ class GpuCosts:
 
         If a model with GPUs has no sample yet, `settling` is set, so that the status keeps its value.
         """
-        model, spec = self._models.get(key), self.specs.get(key)
+        model, spec = self._models.get(key), self._spec(key)
         is_settling = model is None and (spec is None or spec.runtime.gpus > 0)
         return Shown(None if model is None else model.shown, self.prices.currency, settling=is_settling)
 
@@ -166,7 +171,7 @@ class GpuCosts:
 
     def per_hour(self, key: Key) -> float | None:
         """Return the hourly cost of the GPUs that a model holds; None if unknown."""
-        held, spec = self.held(key), self.specs.get(key)
+        held, spec = self.held(key), self._spec(key)
         price = None if spec is None else self.price(spec)
         return None if held is None or price is None else price * held
 
@@ -179,6 +184,7 @@ class GpuCosts:
         if after is None:
             self._models.pop(key, None)
             self._served.pop(key, None)
+            self._gpus.pop(key, None)
 
     def _pod_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
         pod = after if after is not None else before
@@ -196,20 +202,41 @@ class GpuCosts:
             log.warning("cannot read a model's stored GPU time; counting starts from zero", extra=context)
             return Ledger()
 
+    def _spec(self, key: Key) -> Spec | None:
+        """Return the spec of a model's pods: the serving revision's, or another one's if only its pods have GPUs."""
+        spec = self.specs.get(key)
+        if spec is None or spec.runtime.gpus:
+            return spec
+        revisions = {pods.revision(pod) for pod in self.caches.pods.find(key.namespace, key.name)}
+        other = max((revision for revision in revisions if self._gpus_each(key, revision)), default=None)
+        return spec if other is None else serving_spec(key.name, spec, stored_revision(self.caches, key, other))
+
+    def _gpus_each(self, key: Key, revision: str) -> int | None:
+        """Return the number of GPUs per pod of a revision; None if it isn't stored. The number never changes."""
+        counts = self._gpus[key]
+        if revision not in counts and (stored := stored_revision(self.caches, key, revision)) is not None:
+            counts[revision] = gpu.count(stored.template)
+        return counts.get(revision)
+
+    def _pod_gpus(self, key: Key, spec: Spec, pod: Object) -> int:
+        """Return the number of GPUs of a pod. During a rollout, pods of two revisions can have different numbers."""
+        if (count := self._gpus_each(key, pods.revision(pod))) is not None:
+            return count
+        resource = None if spec.runtime.gpu is None else spec.runtime.gpu.resource
+        return (resource and pods.devices(pod, resource)) or spec.runtime.gpus
+
     def _usage(self, key: Key, spec: Spec) -> GpuUsage:
-        gpus_per_pod, resource = spec.runtime.gpus, None if spec.runtime.gpu is None else spec.runtime.gpu.resource
         node_pods = [pod for pod in self.caches.pods.find(key.namespace, key.name) if pods.holds_node(pod)]
         ready = {pod["metadata"]["uid"] for pod in node_pods if pods.is_ready(pod)}
         # A pod that ends without ever having been ready has only started.
         ended = {pod["metadata"]["uid"] for pod in node_pods if pod["metadata"]["deletionTimestamp"] is not None}
         served = self._served[key] = ready | (ended & self._served.get(key, frozenset()))
-        # During a rollout, pods of two revisions can have different numbers of GPUs.
-        held = {pod["metadata"]["uid"]: (resource and pods.devices(pod, resource)) or gpus_per_pod for pod in node_pods}
+        held = {pod["metadata"]["uid"]: self._pod_gpus(key, spec, pod) for pod in node_pods}
         serving = sum(held[uid] for uid in served)
         return GpuUsage(
             at=self.signals.epoch.at(self.clock.monotonic()),
             starting=sum(held.values()) - serving,
             serving=serving,
             worked=self.signals.reported_work(key, spec) or ReportedWork(),
-            max_gpus=None if spec.scaling is None else spec.scaling.max_replicas * gpus_per_pod,
+            max_gpus=None if spec.scaling is None else spec.scaling.max_replicas * spec.runtime.gpus,
         )

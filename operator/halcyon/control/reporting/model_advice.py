@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,7 +19,9 @@ from halcyon.control.advice.evidence import ModelEvidence, Window, executed, is_
 from halcyon.control.advice.rules import opinions
 from halcyon.control.advice.selection import AdviceSelection
 from halcyon.control.autoscaling.loop import Autoscaler
+from halcyon.control.objects import pods
 from halcyon.control.state.cluster_state import ClusterState
+from halcyon.control.state.lookups import serving_key
 from halcyon.kube import kinds
 from halcyon.kube.clock import Clock, in_slices
 from halcyon.kube.kinds import Key
@@ -91,7 +94,13 @@ class ModelAdvice:
             model.selection = AdviceSelection()
         else:
             snapshot, state = self.autoscaler.signals.hub.snapshot(*key, now), self.autoscaler.state(key)
-            _add_sample(model.window, now, snapshot, memory, state.decision if state else None)
+            serving = serving_key(self.caches, key)  # the planner's memory has the batches of this revision only
+            counted = {
+                pod["metadata"]["name"]
+                for pod in self.caches.pods.find(key.namespace, key.name)
+                if pods.revision(pod) == serving
+            }
+            _add_sample(model.window, now, snapshot, memory, state.decision if state else None, counted)
             model.samples += 1
         if model.samples == SAMPLES:
             model.samples, shown = 0, frozenset(advice.rule for advice in before.shown)
@@ -122,16 +131,24 @@ class ModelAdvice:
         return with_learnt(means, memory, self.autoscaler.decider.knowledge(key, spec), measured=measured)
 
 
-def _add_sample(
-    window: Window, now: float, snapshot: ModelSnapshot | None, memory: PlannerMemory | None, decision: Decision | None
+def _add_sample(  # noqa: PLR0917  # the signals of one sample
+    window: Window,
+    now: float,
+    snapshot: ModelSnapshot | None,
+    memory: PlannerMemory | None,
+    decision: Decision | None,
+    counted: AbstractSet[str],
 ) -> None:
+    """Add a sample. `counted` are the names of the pods whose batches are in the planner's memory."""
     signals = {signal.name: signal for signal in decision.signals} if decision else {}
     queue, gpu = signals.get("queueDepth"), signals.get("gpuUtilization")
-    ready, answered, waited = 0, None, None
-    for pod in snapshot.pods.values() if snapshot else ():
+    ready, of_counted, answered, waited = 0, 0, None, None
+    for name, pod in snapshot.pods.items() if snapshot else ():
         ready += pod.state == "ready"
+        of_counted += pod.state == "ready" and name in counted
         rates = (None, None) if pod.ring is None else pod.ring.rates(_COLUMNS, now, _WINDOW_S)
         answered = answered if rates[0] is None else (answered or 0.0) + rates[0]
         waited = waited if rates[1] is None else (waited or 0.0) + rates[1] / 1e6
     used = None if gpu is None or gpu.shown is None or gpu.source == DERIVED else gpu.shown / 100
-    window.add(now, ready, queue.shown if queue else None, used, answered, waited, executed(memory))
+    waiting = queue.shown if queue else None
+    window.add(now, ready, waiting, used, answered, waited, executed(memory), counted=of_counted)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 from halcyon.api.documents.model_overlay import Overlay
-from halcyon.api.spec import Spec
 from halcyon.control.objects import pods
 from halcyon.control.state.cluster_state import ClusterState
+from halcyon.control.state.serving_revision import main_deployment, serving_revision
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.kube.kinds import Key
-from halcyon.render import gpu, names, revision
-from halcyon.render.revision import Revision
+from halcyon.render import gpu, names
+from halcyon.render.revision import Revision, read
 from halcyon.scaling.planner.objectives import Serving
 
 
@@ -28,27 +27,19 @@ def ready_balancers(caches: ClusterState, key: Key) -> frozenset[str]:
 
 
 def servers(caches: ClusterState, key: Key) -> Object | None:
-    """Return the server Deployment of a model, or that with more replicas if it has two; None if it has none.
-
-    If both have as many replicas, the older one is returned, because the younger one is a canary's.
-    """
-    deployments = sorted(_server_deployments(caches, key), key=lambda d: d["metadata"].get("creationTimestamp") or "")
-    return max(deployments, key=_replicas, default=None)
+    """Return the main server Deployment of a model, which has most replicas; None if it has none."""
+    return main_deployment(_server_deployments(caches, key))
 
 
-def serving_revision(caches: ClusterState, key: Key) -> Key:
-    """Return the key of the stored revision that a model's servers have, or most ready servers until it is ready."""
-    template = ((servers(caches, key) or {}).get("spec") or {}).get("template") or {}
-    serving = str((template.get("metadata", {}).get("labels") or {}).get(names.REVISION_LABEL))
-    ready = Counter(pods.revision(pod) for pod in caches.pods.find(key.namespace, key.name) if pods.is_ready(pod))
-    most = max(sorted(ready), key=ready.__getitem__, default=serving)
-    return Key(key.namespace, names.revision(key.name, serving if serving in ready else most))
+def serving_key(caches: ClusterState, key: Key) -> str:
+    """Return the key of a model's serving revision (`serving_revision`); empty if it has none."""
+    return serving_revision(_server_deployments(caches, key), caches.pods.find(key.namespace, key.name))
 
 
-def serving_spec(caches: ClusterState, key: Key, spec: Spec, stored: Key) -> Spec:
-    """Return an accepted spec with the settings of a stored revision (`revision.serving_spec`)."""
-    record = caches.children[kinds.CONTROLLER_REVISION].get(stored)
-    return revision.serving_spec(key.name, spec, None if record is None else revision.read(record))
+def stored_revision(caches: ClusterState, key: Key, revision_key: str) -> Revision | None:
+    """Return a revision of a model from its ControllerRevision; None if it isn't stored, or if it can't be read."""
+    record = caches.children[kinds.CONTROLLER_REVISION].get(Key(key.namespace, names.revision(key.name, revision_key)))
+    return None if record is None else read(record)
 
 
 def server_versions(caches: ClusterState, key: Key) -> tuple[Any, ...]:
@@ -75,9 +66,14 @@ def held_gpus(caches: ClusterState, key: Key) -> int:
 
 
 def gpus_each(caches: ClusterState, key: Key) -> int | None:
-    """Return the number of GPUs per server pod in a model's Deployment; None if there is no Deployment yet."""
-    deployment = servers(caches, key)
-    return None if deployment is None else _gpus(deployment)
+    """Return the largest number of GPUs per pod in a model's server Deployments; None if there is no Deployment yet."""
+    return max(map(_gpus, _server_deployments(caches, key)), default=None)
+
+
+def deployed_replicas(caches: ClusterState, key: Key) -> int | None:
+    """Return the replicas of all server Deployments of a model; None if there is no Deployment yet."""
+    deployments = _server_deployments(caches, key)
+    return sum(map(_replicas, deployments)) if deployments else None
 
 
 def _replicas(deployment: Object) -> int:

@@ -8,6 +8,7 @@ from halcyon.control.state.scope import Scope
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Kind, Object
 from halcyon.render import names
+from halcyon.render.names import Slot
 
 
 def belongs(obj: Object, uid: str) -> bool:
@@ -34,6 +35,11 @@ def child_condition(scope: Scope, kind: Kind, name: str, condition_type: str) ->
 
 def server_counts(scope: Scope) -> dict[str, int]:
     """Return the replicas of a ModelDeployment's existing server Deployments, by the Deployment's name."""
-    servers = [names.server(scope.key.name, slot) for slot in names.SLOTS]
-    deployments = {name: own(scope, kinds.DEPLOYMENT, name) for name in servers}
-    return {name: int(obj["spec"].get("replicas") or 0) for name, obj in deployments.items() if obj is not None}
+    deployments = own_servers(scope).values()
+    return {obj["metadata"]["name"]: int(obj["spec"].get("replicas") or 0) for obj in deployments}
+
+
+def own_servers(scope: Scope) -> dict[Slot, Object]:
+    """Return the existing server Deployments of a ModelDeployment, by slot."""
+    slots = {slot: own(scope, kinds.DEPLOYMENT, names.server(scope.key.name, slot)) for slot in names.SLOTS}
+    return {slot: deployment for slot, deployment in slots.items() if deployment is not None}

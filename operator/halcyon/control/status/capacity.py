@@ -10,6 +10,7 @@ from typing import Any
 from halcyon.api.conditions import Condition, Reason, Type
 from halcyon.api.spec import Spec
 from halcyon.api.timestamps import epoch_seconds, rfc3339
+from halcyon.control.desired import routing
 from halcyon.control.desired.plan import ReconcilePlan
 from halcyon.control.objects.actuator import Actuator
 from halcyon.control.state.scope import Measured, Scope
@@ -50,7 +51,7 @@ def make(scope: Scope, plan: ReconcilePlan) -> dict[str, Any] | None:
     measured, decision = scope.measured, published_decision(scope)
     capacity = None if decision is None else decision.capacity
     if capacity is None and plan.spec is not None:
-        capacity = _measured_alone(plan.spec, measured)
+        capacity = _measured_alone(routing.serving_spec(scope, plan.spec), measured)
     if capacity is None and not measured.ignored:
         return None
     fields: dict[str, Any] = {} if capacity is None else _figures(capacity, measured)

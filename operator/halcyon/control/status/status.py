@@ -19,10 +19,12 @@ from halcyon.control.desired import external_hpa
 from halcyon.control.desired.plan import ReconcilePlan, counts
 from halcyon.control.objects import pod_stage, pods
 from halcyon.control.objects.actuator import Actuator
+from halcyon.control.objects.deployment_status import SlotState, deployed_revision
 from halcyon.control.objects.pod_stage import Stage
 from halcyon.control.rollout.rollout_record import RolloutResult
 from halcyon.control.state.ownership import child_condition, own
 from halcyon.control.state.scope import Scope
+from halcyon.control.state.serving_revision import stored_serving_revision
 from halcyon.control.status import (
     advice,
     backend,
@@ -64,7 +66,8 @@ def make(scope: Scope, plan: ReconcilePlan, *, now: str) -> Object:
         status["address"] = {"url": f"{scheme}://{host}:{names.HTTP_PORT}", "grpc": f"{host}:{names.GRPC_PORT}"}
         if routing_mode.is_direct(plan.spec):
             status["address"]["headless"] = f"{names.headless(scope.key.name)}.{scope.key.namespace}.svc"
-        status["runtimeImage"] = plan.rollout.slots[0].revision.template["spec"]["containers"][0]["image"]
+        serving = stored_serving_revision(scope) or plan.rollout.slots[0].revision
+        status["runtimeImage"] = serving.template["spec"]["containers"][0]["image"]
         status["model"] = _model(scope, plan)
         status["rollout"] = rollout.make(scope, plan)
         if (start := cold_start.make(scope, longest_s=plan.target.startup_timeout_s)) is not None:
@@ -228,13 +231,10 @@ def _current(scope: Scope, plan: ReconcilePlan) -> str | None:
     deployment = own(scope, kinds.DEPLOYMENT, names.server(scope.key.name, servers.home_slot(plan)))
     if deployment is None or plan.target is None:
         return None
-    status = deployment.get("status") or {}
-    revision = deployment["spec"]["template"]["metadata"]["labels"].get(names.REVISION_LABEL)
-    is_observed = int(status.get("observedGeneration") or 0) >= int(deployment["metadata"].get("generation") or 0)
-    is_updated = status.get("updatedReplicas", 0) == status.get("replicas", 0)
+    revision = deployed_revision(deployment)
     # Count ready pods as `control/rollout` does, from the pods themselves: the Deployment's readyReplicas is updated later.
     is_served = plan.replicas == 0 or revision in _serving(scope)
-    return str(revision) if is_observed and is_updated and is_served else _before(scope)
+    return revision if SlotState.of(deployment).complete and is_served else _before(scope)
 
 
 def _before(scope: Scope) -> str | None:

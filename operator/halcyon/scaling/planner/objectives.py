@@ -33,7 +33,7 @@ class Serving(NamedTuple):
     def of(cls, spec: Spec) -> Serving:
         """Return the batch size and the instances of pods with this spec."""
         max_batch = spec.batching.max_batch_size if spec.batching else None
-        return cls(max_batch, (spec.runtime.instances_per_gpu or 1) * max(spec.runtime.gpus, 1))
+        return cls(max_batch, spec.runtime.instances)
 
 
 class NoScalingError(ValueError):

@@ -88,6 +88,24 @@ def test_a_superseded_rollout_leaves_the_settings_of_most_ready_pods() -> None:
         assert model.size() == most
 
 
+def test_a_few_new_pods_do_not_change_the_settings_of_the_others() -> None:
+    model = Model()
+    model.run("a", 64, replicas=4)
+    model.run("a", 2, replicas=4)
+    model.pods((64, True), (64, True), (64, True), (2, True))
+    assert model.size() == 64
+    model.pods((64, True), (64, True), (2, True), (2, True))
+    assert model.size() == 2
+
+
+def test_a_promoted_canary_leaves_the_settings_of_most_ready_pods() -> None:
+    model = Model()
+    model.run("a", 64, replicas=2)
+    model.run("b", 2, replicas=3)
+    model.pods((64, True), (64, True), (2, True))
+    assert model.size() == 64
+
+
 def test_settings_follow_pods_that_become_ready_without_a_change_of_the_deployment() -> None:
     model = Model()
     model.run("a", 64, replicas=1)

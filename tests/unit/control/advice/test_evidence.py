@@ -47,6 +47,17 @@ def test_means_are_per_replica_instance_and_request() -> None:
     assert window.evidence(SPEC) == ModelEvidence(SPEC), "five samples are needed"
 
 
+def test_a_canary_whose_batches_are_not_counted_makes_no_instance_seem_idle() -> None:
+    window = Window()
+    for number in range(11):
+        now = 30.0 * number
+        ran = round(now)
+        window.add(now, 2, 6.0, 0.5, 40.0, 2.0, (10 * ran, 20 * ran, 1.0 * ran), counted=1)
+    evidence = window.evidence(SPEC)
+    assert (evidence.replicas, evidence.request_rows) == (2.0, 1.0)
+    assert evidence.busy == pytest.approx(1.0 / 2)
+
+
 def test_counters_that_fell_or_are_far_apart_do_not_count() -> None:
     falling, rare = Window(), Window()
     for number in range(10):

@@ -11,6 +11,7 @@ from halcyon.api.documents.observation_report import BatchStats
 from halcyon.api.spec.parse import parse
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Key
+from halcyon.render.names import REVISION_LABEL
 from halcyon.scaling.observations import Missing, Value
 from halcyon.signals.prometheus.source import Sampled
 from tests.unit.control.autoscaling.autoscaler_simulation import DIGITS, OperatorReplica, spec
@@ -173,15 +174,29 @@ def test_busy_shares_are_those_of_the_instances_that_serve(policy: str) -> None:
     assert work.busy == pytest.approx(0.8)
 
 
-def serves(world: OperatorReplica, *, instances: int) -> None:
+def test_busy_shares_of_a_canary_are_those_of_its_own_instances() -> None:
+    sources = Sources(policy="Rules")
+    serves(sources.world, instances=4)
+    serves(sources.world, instances=1, key="77aa")
+    canary = sources.world.caches.pods.get(Key("team", "digits-a-1"))
+    assert canary is not None
+    labels = canary["metadata"]["labels"] | {REVISION_LABEL: "77aa"}
+    changed = canary | {"metadata": canary["metadata"] | {"labels": labels, "resourceVersion": "2"}}
+    sources.world.caches.pods._store(Key("team", "digits-a-1"), changed)
+    sources.hear(busy=0.8)
+
+    assert sources.planner() == pytest.approx(20 + 80)
+
+
+def serves(world: OperatorReplica, *, instances: int, key: str = "") -> None:
     """The pods, which have no label of a revision, are those of a stored revision with this many instances."""
     data = {
-        "format": 1, "key": "", "template": {}, "model": "digits", "snapshot": "", "startupTimeoutSeconds": 600,
+        "format": 1, "key": key, "template": {}, "model": "digits", "snapshot": "", "startupTimeoutSeconds": 600,
         "overlay": Overlay("digits", instances=instances).to_json(),
     }  # fmt: skip
-    stored = labelled(kinds.CONTROLLER_REVISION, "digits-", "digits", data=data)
+    stored = labelled(kinds.CONTROLLER_REVISION, f"digits-{key}", "digits", data=data)
     stored["metadata"] |= {"resourceVersion": "1", "ownerReferences": [{"uid": "digits", "controller": True}]}
-    world.caches.children[kinds.CONTROLLER_REVISION]._store(Key("team", "digits-"), stored)
+    world.caches.children[kinds.CONTROLLER_REVISION]._store(Key("team", f"digits-{key}"), stored)
 
 
 def test_batches_stand_in_at_once_when_prometheus_falls_silent() -> None:

@@ -119,6 +119,8 @@ class Cluster:
             elif kind is not None:
                 before = self.children.get((kind, name), {"status": {"availableReplicas": 1}})
                 self.children[kind, name] = {**copied(obj), "status": before["status"]}
+                created = before.get("metadata", {}).get("creationTimestamp", rfc3339(self.now))
+                self.children[kind, name]["metadata"]["creationTimestamp"] = created
                 if kind is kinds.DEPLOYMENT and self.paused:
                     self.children[kind, name]["spec"]["paused"] = True
                 self._raise_generation(self.children[kind, name], before)

@@ -54,7 +54,7 @@ class GpuUtilizationSources:
         ready: Collection[str],
         sampled: Callable[[str, str], Sampled | None] | None,
         *,
-        instances: Callable[[], int],
+        instances: Callable[[str], int],
     ) -> GpuUtilization | None:
         """Return GPU utilisation from another source if the agents report it for less than half of the ready pods.
 
@@ -67,7 +67,8 @@ class GpuUtilizationSources:
             ready: names of the ready pods.
             sampled: function that returns a pod's GPU utilisation from Prometheus, by namespace and name of the pod;
                 None if the site has no Prometheus.
-            instances: function that returns the number of instances in a ready pod. The spec may have another one.
+            instances: function that returns the number of instances in a ready pod, given its name. During a rollout,
+                pods can have different numbers.
         """
         if observation is None or spec.runtime.gpus == 0:
             return None
@@ -81,8 +82,8 @@ class GpuUtilizationSources:
             samples = [s for name in ready if (s := sampled(key.namespace, name)) is not None]
             if 2 * len(samples) >= len(ready):
                 return GpuUtilization(prometheus.SOURCE, tuple(s.value for s in samples), max(s.at for s in samples))
-        count = instances()
-        values = [v for name in ready if (v := busy.utilization(name, now=now, instances=count)) is not None]
+        readings = (busy.utilization(name, now=now, instances=instances(name)) for name in ready)
+        values = [value for value in readings if value is not None]
         if 2 * len(values) < len(ready):
             return None
         return GpuUtilization(busy_fraction.SOURCE, tuple(v.value for v in values), max(v.at for v in values))

@@ -5,7 +5,7 @@ Out of scope: the agents' reports on the pods (`signals.planner_reading`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,12 +15,11 @@ from halcyon.api.types import duration_s
 from halcyon.control.objects import pods
 from halcyon.control.state import lookups
 from halcyon.control.state.cluster_state import ClusterState
-from halcyon.control.state.lookups import ready_balancers, server_versions, servers
+from halcyon.control.state.lookups import ready_balancers, server_versions, serving_key
 from halcyon.control.state.ownership import belongs
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.kube.kinds import Key
-from halcyon.render import names
 from halcyon.render.revision import read
 from halcyon.scaling.planner.objectives import Serving
 from halcyon.scaling.planner.reading import PodReading
@@ -42,9 +41,14 @@ class ModelPodFacts:
     pods: tuple[PodReading, ...]
     balancers: frozenset[str]
     revision: str
+    """Key of the serving revision, from whose batches the planner learns the capacity; empty if there is none."""
     of_revision: frozenset[str]
-    serving: Serving | None
-    """Batch size and instances of the ready pods; None if unknown."""
+    """Names of the serving revision's pods."""
+    settings: Mapping[str, Serving]
+    """Batch size and instances of each ready pod whose revision is stored and can be read, by name of the pod."""
+    smallest: Serving | None
+    """Smallest batch size and instances of the ready pods, so that no capacity is assumed that some pods lack. They are
+    the serving revision's if no pod is ready; None if unknown."""
 
 
 @dataclass(slots=True)
@@ -61,15 +65,17 @@ class ModelPods:
         cached = self._facts
         if cached is not None and cached.spec is spec and cached.changes == (pods_now, deployments_now):
             return cached
-        deployments = server_versions(caches, key)
-        is_same = cached is not None and cached.deployments == deployments
-        revision = cached.revision if cached is not None and is_same else _revision(caches, key)
-        server_pods = caches.pods.find(key.namespace, key.name)
+        deployments, server_pods = server_versions(caches, key), caches.pods.find(key.namespace, key.name)
+        is_same = cached is not None and (cached.deployments, cached.server_pods) == (deployments, server_pods)
+        revision = cached.revision if cached is not None and is_same else serving_key(caches, key)
         balancer_pods = caches.pods.find(key.namespace, f"balancer/{key.name}")
         inputs = (spec, revision, server_pods, balancer_pods)
         if cached is not None and (cached.spec, cached.revision, cached.server_pods, cached.balancer_pods) == inputs:
             cached.spec, cached.changes, cached.deployments = spec, (pods_now, deployments_now), deployments
             return cached
+        ready = {pod["metadata"]["name"]: pods.revision(pod) for pod in server_pods if pods.is_ready(pod)}
+        revisions = set(ready.values()) or {revision}
+        stored = _settings(caches, key, revisions)
         facts = self._facts = ModelPodFacts(
             spec=spec,
             changes=(pods_now, deployments_now),
@@ -80,9 +86,8 @@ class ModelPods:
             balancers=ready_balancers(caches, key),
             revision=revision,
             of_revision=frozenset(pod["metadata"]["name"] for pod in server_pods if pods.revision(pod) == revision),
-            serving=_serving(
-                caches, key, {pods.revision(pod) for pod in server_pods if pods.is_ready(pod)} or {revision}
-            ),
+            settings={name: stored[of] for name, of in ready.items() if of in stored},
+            smallest=_smallest([stored.get(of) for of in revisions]),
         )
         return facts
 
@@ -109,25 +114,18 @@ class ModelPods:
         return tuple(readings)
 
 
-def _revision(caches: ClusterState, key: Key) -> str:
-    """Return the key of the revision in the server Deployment; empty if there is no such Deployment yet."""
-    deployment = servers(caches, key)
-    if deployment is None:
-        return ""
-    labels = deployment["spec"]["template"]["metadata"].get("labels") or {}
-    return str(labels.get(names.REVISION_LABEL, ""))
-
-
-def _serving(caches: ClusterState, key: Key, revisions: AbstractSet[str]) -> Serving | None:
-    """Return the batch size and instances of the pods of these revisions; the smallest values if the revisions differ.
-
-    Return None if the record of a revision is missing or can't be read.
-    """
+def _settings(caches: ClusterState, key: Key, revisions: AbstractSet[str]) -> Mapping[str, Serving]:
+    """Return the batch size and instances of each of these revisions that is stored and can be read, by its key."""
     uid = ((caches.resources.get(key) or {}).get("metadata") or {}).get("uid")
     records = caches.children[kinds.CONTROLLER_REVISION].find(key.namespace, key.name)
     stored = [content for record in records if uid and belongs(record, uid) and (content := read(record)) is not None]
-    serving = [pods for content in stored if content.key in revisions and (pods := lookups.serving(content))]
-    if len(serving) < len(revisions):
+    known = ((content.key, lookups.serving(content)) for content in stored if content.key in revisions)
+    return {of: settings for of, settings in known if settings is not None}
+
+
+def _smallest(settings: Sequence[Serving | None]) -> Serving | None:
+    known = [serving for serving in settings if serving is not None]
+    if len(known) < len(settings):
         return None
-    sizes = [size for size, _ in serving if size is not None]
-    return Serving(min(sizes) if len(sizes) == len(serving) else None, min(count for _, count in serving))
+    sizes = [size for size, _ in known if size is not None]
+    return Serving(min(sizes) if len(sizes) == len(known) else None, min(count for _, count in known))
