@@ -29,6 +29,7 @@ from halcyon.control.autoscaling.model_signals import ModelSignals
 from halcyon.control.autoscaling.planner_memory.entries import BROKEN, Saved
 from halcyon.control.objects import pods
 from halcyon.control.state.cluster_state import ClusterState
+from halcyon.control.state.lookups import serving_revision
 from halcyon.control.state.scope import PublishedCosts as Shown
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
@@ -82,13 +83,14 @@ class GpuCosts:
     leadership: Leadership
     clock: Clock
     prices: Prices = field(default_factory=Prices)
+    accepted: SpecsInForce | None = None
+    """Accepted specs, which pods of other revisions than the serving one have; None if they are those in `specs`."""
 
     _saved: Mapping[Key, Saved] = field(default_factory=dict)
     """GPU times saved by an earlier process, for models that this process has not counted yet."""
     _models: dict[Key, _ModelCost] = field(default_factory=dict)
     _served: dict[Key, AbstractSet[str]] = field(default_factory=dict)
-    """Uids of the serving pods of each model. A pod serves if it is ready, or if it is being deleted after it was
-    ready."""
+    """Uids of the serving pods of each model: those that are ready, or are being deleted after they were ready."""
     _with_changed_pods: set[Key] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -116,8 +118,9 @@ class GpuCosts:
 
     def count(self, key: Key) -> None:
         """Add a sample to the GPU time of one model, and requeue it if a new cost is to be published."""
-        spec = self.specs.get(key)
-        if spec is None or not spec.runtime.gpus:
+        spec = self._with_gpus(key)
+        usage = None if spec is None else self._usage(key, spec)
+        if spec is None or usage is None or not (usage.held or self.specs.get(key) is spec):
             if self._models.pop(key, None) is not None and self.leadership.is_leader:
                 self.enqueue(key)
             return
@@ -125,7 +128,7 @@ class GpuCosts:
         if model is None or model.uid != uid:
             model = self._models[key] = _ModelCost(uid, self._restored(key, uid))
         inferences_before, at = model.ledger.total.inferences, self.clock.monotonic()
-        model.ledger = model.ledger.counted(self._usage(key, spec))
+        model.ledger = model.ledger.counted(usage)
         if model.ledger.total.inferences > inferences_before:
             model.worked_at = at
         cost = gpu_cost.cost(model.ledger, self.price(spec))
@@ -138,18 +141,12 @@ class GpuCosts:
                 self.enqueue(key)
 
     def price(self, spec: Spec) -> float | None:
-        """Return the price per hour of one of the model's GPUs; None if unknown.
-
-        It is the price of the spec's GPU resource, or of the GPU product in its nodeSelector.
-        """
+        """Return the hourly price of a GPU, by the spec's resource or the product in its nodeSelector; None if unknown."""
         product = (spec.runtime.placement.node_selector or {}).get(GPU_PRODUCT_LABEL)
         return self.prices.of(product, None if spec.runtime.gpu is None else spec.runtime.gpu.resource_name)
 
     def published(self, key: Key) -> Shown:
-        """Return the last published cost of a model.
-
-        If a model with GPUs has no sample yet, `settling` is set, so that the status keeps its value.
-        """
+        """Return the last published cost of a model; `settling` if one with GPUs has no sample yet."""
         model, spec = self._models.get(key), self.specs.get(key)
         is_settling = model is None and (spec is None or spec.runtime.gpus > 0)
         return Shown(None if model is None else model.shown, self.prices.currency, settling=is_settling)
@@ -166,7 +163,7 @@ class GpuCosts:
 
     def per_hour(self, key: Key) -> float | None:
         """Return the hourly cost of the GPUs that a model holds; None if unknown."""
-        held, spec = self.held(key), self.specs.get(key)
+        held, spec = self.held(key), self._with_gpus(key)
         price = None if spec is None else self.price(spec)
         return None if held is None or price is None else price * held
 
@@ -196,20 +193,39 @@ class GpuCosts:
             log.warning("cannot read a model's stored GPU time; counting starts from zero", extra=context)
             return Ledger()
 
+    def _with_gpus(self, key: Key) -> Spec | None:
+        """Return the serving spec, or the accepted one if only that has GPUs; None if none has."""
+        specs = (lookup.get(key) for lookup in (self.specs, self.accepted) if lookup is not None)
+        return next((spec for spec in specs if spec is not None and spec.runtime.gpus), None)
+
+    def _gpus(self, key: Key) -> Callable[[Object], int]:
+        """Return a function that returns the GPUs of a pod, which may be of another revision than the serving one."""
+        serving, accepted = self.specs.get(key), None if self.accepted is None else self.accepted.get(key)
+        specs = [spec for spec in (serving, accepted or serving) if spec is not None]
+        resources = {gpu.resource for spec in specs if (gpu := spec.runtime.gpu) is not None and gpu.resource}
+        stored = serving_revision(self.caches, key).name
+
+        def of_pod(pod: Object) -> int:
+            devices = sum(pods.devices(pod, resource) or 0 for resource in resources)
+            # Claims aren't devices, so the spec has their number.
+            is_serving = names.revision(key.name, pods.revision(pod)) == stored
+            return devices or specs[0 if is_serving else -1].runtime.gpus
+
+        return of_pod
+
     def _usage(self, key: Key, spec: Spec) -> GpuUsage:
-        gpus_per_pod, resource = spec.runtime.gpus, None if spec.runtime.gpu is None else spec.runtime.gpu.resource
         node_pods = [pod for pod in self.caches.pods.find(key.namespace, key.name) if pods.holds_node(pod)]
         ready = {pod["metadata"]["uid"] for pod in node_pods if pods.is_ready(pod)}
         # A pod that ends without ever having been ready has only started.
         ended = {pod["metadata"]["uid"] for pod in node_pods if pod["metadata"]["deletionTimestamp"] is not None}
         served = self._served[key] = ready | (ended & self._served.get(key, frozenset()))
-        # During a rollout, pods of two revisions can have different numbers of GPUs.
-        held = {pod["metadata"]["uid"]: (resource and pods.devices(pod, resource)) or gpus_per_pod for pod in node_pods}
+        gpus = self._gpus(key)
+        held = {pod["metadata"]["uid"]: gpus(pod) for pod in node_pods}
         serving = sum(held[uid] for uid in served)
         return GpuUsage(
             at=self.signals.epoch.at(self.clock.monotonic()),
             starting=sum(held.values()) - serving,
             serving=serving,
             worked=self.signals.reported_work(key, spec) or ReportedWork(),
-            max_gpus=None if spec.scaling is None else spec.scaling.max_replicas * gpus_per_pod,
+            max_gpus=None if spec.scaling is None else spec.scaling.max_replicas * spec.runtime.gpus,
         )

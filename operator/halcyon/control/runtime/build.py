@@ -85,6 +85,7 @@ def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tra
         base.leadership,
         clock,
         prices=settings.prices or Prices(),
+        accepted=base.specs,
     )
     memories = PlannerMemoryStore(
         client, settings.namespace, clock, cost=costs.stored, config_maps=settings.memory_config_maps
