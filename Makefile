@@ -75,6 +75,11 @@ e2e: bootstrap ## tests with real pods: the demo's path as assertions
 test-readme: bootstrap ## the commands of README in a fresh cluster with an image registry, and the demo on it as on an existing cluster
 	@$(PY) -m pytest e2e/readme -q
 
+.PHONY: test-quickstart
+test-quickstart: bootstrap ## what a new user runs: README word by word, and the shell blocks of docs/quickstart.md
+	@$(PY) -m pytest e2e/readme -q
+	@$(PY) -m pytest e2e/guides/test_guides.py -q -k quickstart
+
 .PHONY: test-guides
 test-guides: bootstrap ## every shell block of docs/quickstart.md, docs/troubleshooting.md and docs/guides, in a fresh cluster with the chart
 	@$(PY) -m pytest e2e/guides -q
@@ -160,8 +165,8 @@ docs: bootstrap ## generate the reference pages
 	@scripts/generate monitoring
 
 .PHONY: site
-site: bootstrap ## docs/ as a site: build/site, with search, for any web server
-	@$(PY) scripts/site.py
+site: bootstrap ## docs/ as a site: build/site/VERSION (VERSION=0.2.0; default: the tag, or dev), with search, for any web server; keeps other versions
+	@$(PY) scripts/site.py $(if $(VERSION),--version $(VERSION))
 
 lock: bootstrap ## resolve the dependencies again, and write them to requirements/
 	@scripts/lock
@@ -184,6 +189,11 @@ bench-gpu: bootstrap ## what is learnt from a recorded GPU (RECORDING=FILE: anot
 .PHONY: bench-faults
 bench-faults: bootstrap ## faults at every step of the operator, goes on where it has ended (ONLY=2.1: a row): docs/quality/faults.md
 	@$(PY) -m benchmarks.hold.faults $(ONLY)
+
+.PHONY: test-reliability
+test-reliability: bootstrap ## the goals R-1 to R-26 at their counts, goes on where it has ended (60 minutes; MINUTES=20: fewer): docs/quality/reliability.md
+	@$(if $(MINUTES),HALCYON_RELIABILITY_MINUTES=$(MINUTES)) $(PY) -m pytest tests/reliability -q
+	@$(PY) -m benchmarks.hold.reliability
 
 .PHONY: scan
 scan: bootstrap ## checkov and kube-score on the chart and on a model's objects: findings without a reason, into docs/quality/hold.md

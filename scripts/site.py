@@ -1,13 +1,15 @@
-"""Generator of the documentation site: `make site` writes build/site, which any web server can serve.
+"""Generator of the documentation site: `make site` writes build/site/VERSION, and any web server can serve build/site.
 
 The site loads nothing from other servers. Pages are in the order of docs/README.md. Files outside of docs/ to which a
 page links (the chart's values, examples) become pages, so that no link leaves the site. A broken link fails the build.
+Out of scope: what the site has beside the pages of one version (`site_versions`).
 
-Usage: site.py [FOLDER]; the default is build/site.
+Usage: site.py [--version VERSION] [FOLDER]; the default is build/site, and the version that is tagged, or `dev`.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import shutil
@@ -17,11 +19,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import site_versions
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 INDEX = DOCS / "README.md"
+ADDRESS = "https://halcyon.dev/docs"
+"""Address in each page's canonical link and in the sitemap, by which the selector of versions stays on the same page."""
+DEVELOPMENT = "dev"
+"""Version of the pages of a commit without a tag."""
 _BUILT = "site"
 _OUTSIDE = Path("repository")
 """Folder of the site for files from outside of docs/."""
@@ -39,16 +46,21 @@ class SiteError(Exception):
 
 def main() -> int:
     """Prepare the pages, and build the site."""
-    target = (ROOT / sys.argv[1] if len(sys.argv) > 1 else ROOT / "build" / "site").resolve()
+    parser = argparse.ArgumentParser(prog="site.py", description="Build the documentation site.")
+    parser.add_argument("folder", nargs="?", default="build/site", metavar="FOLDER")
+    parser.add_argument("--version", default="", help="version of the pages (default: that of the tag, or dev)")
+    options = parser.parse_args()
+    version, target = options.version or _tagged() or DEVELOPMENT, (ROOT / options.folder).resolve()
     source = target.with_name(f"{target.name}-source")
     shutil.rmtree(source, ignore_errors=True)
     try:
+        site_versions.check(version)
         pages = _stage(source / "docs")
-    except SiteError as error:
+    except (SiteError, site_versions.VersionError) as error:
         print(f"site: {error}", file=sys.stderr)
         return 1
     configuration = source / "mkdocs.yml"
-    configuration.write_text(yaml.safe_dump(_configuration(pages), sort_keys=False))
+    configuration.write_text(yaml.safe_dump(_configuration(pages, version), sort_keys=False))
     command = [
         str(Path(sys.executable).with_name("zensical")),
         "build",
@@ -60,10 +72,16 @@ def main() -> int:
     completed = subprocess.run(command, cwd=source, check=False)
     if completed.returncode:
         return completed.returncode
-    shutil.rmtree(target, ignore_errors=True)
-    shutil.move(source / _BUILT, target)
-    print(f"site: {len(pages)} pages in {os.path.relpath(target)}")
+    versions = site_versions.publish(source / _BUILT, target, version)
+    print(f"site: {len(pages)} pages in {os.path.relpath(target / version)}; versions: {', '.join(versions)}")
     return 0
+
+
+def _tagged() -> str:
+    """Return the version of the commit that is checked out, from its tag; empty if it has none."""
+    command = ["git", "describe", "--exact-match", "--tags", "--match", "v[0-9]*"]
+    described = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return described.stdout.strip().removeprefix("v")
 
 
 def _stage(folder: Path) -> dict[Path, Path]:
@@ -137,9 +155,10 @@ def _rewritten(path: Path, staged: dict[Path, Path]) -> str:
     return _CODE_OR_LINK.sub(lead, _text(path))
 
 
-def _configuration(pages: dict[Path, Path]) -> dict[str, Any]:
+def _configuration(pages: dict[Path, Path], version: str) -> dict[str, Any]:
     return {
         "site_name": "Halcyon",
+        "site_url": f"{ADDRESS}/{version}/",
         "site_description": "Autoscaled NVIDIA Triton serving on Kubernetes",
         "docs_dir": "docs",
         "site_dir": _BUILT,
@@ -154,6 +173,8 @@ def _configuration(pages: dict[Path, Path]) -> dict[str, Any]:
         },
         "markdown_extensions": ["tables", {"toc": {"permalink": True}}, "pymdownx.highlight", "pymdownx.superfences"],
         "plugins": ["search"],
+        # The theme's selector of versions reads versions.json beside the version's folder.
+        "extra": {"version": {"provider": "mike", "default": site_versions.LATEST, "alias": True}},
         "nav": _navigation(pages),
     }  # fmt: skip
 

@@ -29,13 +29,20 @@ from tests.integration.operator_process import Operator, environment
 from tests.integration.waiting import PATIENCE
 
 _POLL_S = 0.02
+_REAL_LEASES = "--real-leases"
 
 
 class Forks:
-    """The parent of the operators, a context manager."""
+    """The parent of the operators, a context manager.
+
+    Leases have the times of a real operator if `real_leases` is set; else a busy machine has more time.
+    """
+
+    def __init__(self, *, real_leases: bool = False) -> None:
+        self._real_leases = real_leases
 
     def __enter__(self) -> Self:
-        command = [sys.executable, "-m", "tests.faults.forks"]
+        command = [sys.executable, "-m", "tests.faults.forks", *([_REAL_LEASES] if self._real_leases else [])]
         paths = os.pathsep.join(filter(None, (str(Path.cwd()), os.environ.get("PYTHONPATH", ""))))
         self._parent = subprocess.Popen(
             command,
@@ -148,7 +155,8 @@ def _waited(pid: int) -> int | None:
 
 def main() -> None:
     """Answer requests until the input ends, and then kill the children that are left."""
-    _give_leases_time()
+    if _REAL_LEASES not in sys.argv:
+        _give_leases_time()
     children: set[int] = set()
     for line in sys.stdin:
         request = json.loads(line)

@@ -135,6 +135,8 @@ class Door:
     seen: list[Request] = field(default_factory=list)
     answered: list[tuple[Request, int]] = field(default_factory=list)
     """Requests with the API server's status code."""
+    answered_at: list[float] = field(default_factory=list)
+    """Monotonic time of each of these responses, in seconds."""
     closed: threading.Event = field(default_factory=threading.Event)
     """Set by a `Kill`; from then on no request passes."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -283,6 +285,7 @@ class Proxy:
             headers=[*((k, v) for k, v in request.headers.items() if k.lower() not in _DROPPED), *_as(door.account)],
         )
         door.answered.append((known, answer.status))
+        door.answered_at.append(time.monotonic())
         async with answer:
             if known.watching and answer.status == 200:
                 return await self._stream(door, known, request, answer)

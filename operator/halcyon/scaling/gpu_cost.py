@@ -107,10 +107,7 @@ class Ledger:
     """GPU time in each of the last 24 hours, oldest first, as (hour number since the epoch, GPU time)."""
 
     def counted(self, usage: GpuUsage) -> Ledger:
-        """Return the ledger with the GPU time between the last sample and `usage` added.
-
-        No time is added for the first sample, or for a sample more than `MAX_GAP_S` after the last one.
-        """
+        """Return the ledger with the GPU time since the last sample added, if that is at most `MAX_GAP_S` old."""
         before, hour = self.last, int(usage.at // HOUR_S)
         hours = tuple((at, entry) for at, entry in self.hours if hour - HOURS < at <= hour)
         if before is None or not 0 < usage.at - before.at <= MAX_GAP_S:
@@ -131,10 +128,7 @@ class Ledger:
 
     @classmethod
     def from_json(cls, stored: object) -> Ledger:
-        """Restore the counted GPU time from the result of `to_json`.
-
-        Data in a different format was written by another version and is ignored.
-        """
+        """Restore the counted GPU time from the result of `to_json`; data in another version's format is ignored."""
         hours: list[tuple[int, Spent]] = []
         for row in stored if isinstance(stored, list) else ():
             good = isinstance(row, list) and len(row) in {len(fields(Spent)), 1 + len(fields(Spent))}
@@ -238,20 +232,12 @@ def cost(ledger: Ledger, price: float | None) -> Cost:
 
 
 def has_changed(shown: Cost, now: Cost) -> bool:
-    """Return whether the published costs must be updated at once.
-
-    True if the number of GPUs or the cost per hour changed, or the cost per thousand inferences became known or
-    unknown.
-    """
+    """Return whether GPUs or cost per hour changed, or the cost per thousand inferences became known or unknown."""
     return _published(shown) != _published(now)
 
 
 def has_moved(shown: Cost, now: Cost) -> bool:
-    """Return whether the published shares or cost per thousand are outdated.
-
-    True if a share became known or unknown or changed by at least 5 percentage points, or if the cost per thousand
-    inferences changed by more than 20 %.
-    """
+    """Return whether a share became known or unknown or moved by 5 points, or the cost per thousand by over 20 %."""
     for name in ("saving", "starting", "busy", "idle"):
         a, b = getattr(shown, name), getattr(now, name)
         if (a is None) != (b is None) or (a is not None and b is not None and abs(a - b) >= _MIN_SHARE_CHANGE):

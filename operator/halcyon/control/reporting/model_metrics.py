@@ -79,10 +79,7 @@ class ModelMetrics:
         return "".join(head(metric) + "".join(texts) for metric, texts in lines.items() if texts)
 
     def _lines(self, key: Key, resource: Object) -> list[tuple[Metric, str]]:
-        """Return all lines of a model for the /metrics page.
-
-        They are collected before any of them is used, so that an error leaves out the whole model.
-        """
+        """Return all lines of a model. They are collected before their use, so an error leaves out the whole model."""
         model_labels = label_pairs(zip(per_model_metrics.OF, key, strict=True))
         costs = self.costs.spent(key), self.costs.per_hour(key), self.costs.held(key)
         facts = ModelFacts(resource, self.specs.get(key), self.autoscaler.state(key), self.starts.last(key), *costs)
@@ -93,21 +90,14 @@ class ModelMetrics:
 
 
 def samples(facts: ModelFacts) -> Samples:
-    """Yield the metric, the additional labels and the value of each sample of a model.
-
-    Samples with an unknown value are left out.
-    """
+    """Yield the metric, the additional labels and the value of each sample of a model whose value is known."""
     status: dict[str, Any] = facts.resource.get("status") or {}
     for condition in status.get("conditions") or ():
         labels = tuple((name, str(condition.get(name))) for name in ("type", "status", "reason"))
         yield per_model_metrics.CONDITION, labels, 1
     replicas = status.get("pods") or {}
-    counts = (
-        (per_model_metrics.REPLICAS, "total"),
-        (per_model_metrics.READY, "ready"),
-        (per_model_metrics.UNSCHEDULABLE, "unschedulable"),
-    )
-    for metric, name in counts:
+    counts = (per_model_metrics.REPLICAS, per_model_metrics.READY, per_model_metrics.UNSCHEDULABLE)
+    for metric, name in zip(counts, ("total", "ready", "unschedulable"), strict=True):
         if name in replicas:
             yield metric, (), replicas[name]
     for failure in replicas.get("failures") or ():

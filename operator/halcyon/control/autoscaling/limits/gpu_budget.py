@@ -57,9 +57,21 @@ class GpuBudget:
             allowed = max(desired, allowed)
         self._granted[key] = min(desired, allowed)
         self._free -= self._held(key)
+        return self._limit(demand, desired, allowed)
+
+    def recommendation_limit(self, key: Key, desired: int) -> ReplicaLimit | None:
+        """Return the limit of the free GPUs on replicas that a model recommends but doesn't demand; None if all fit."""
+        demand = self._demands.get(key)
+        if demand is None:
+            return None
+        fitting = (self._free + self._held(key)) // demand.gpus_per_replica
+        return self._limit(demand, desired, max(fitting, demand.current))
+
+    def _limit(self, demand: Demand, desired: int, allowed: int) -> ReplicaLimit | None:
         if desired <= allowed:
             return None
-        return ReplicaLimit("budget", allowed, Grant(str(key), allowed, desired, gpus, "site", self.gpus).describe())
+        grant = Grant(demand.key, allowed, desired, demand.gpus_per_replica, "site", self.gpus)
+        return ReplicaLimit("budget", allowed, grant.describe())
 
     def models(self) -> set[Key]:
         """Return the models that have a demand for GPUs."""
@@ -84,10 +96,7 @@ class GpuBudget:
         return [key for key, count in self._granted.items() if count > before[key]]
 
     def _with_floor(self, key: Key) -> Demand:
-        """Return a model's demand, with a floor of the replicas that the model already holds, but at least 1.
-
-        The allocation grants the floors of all models before any other replicas, so that no model loses replicas.
-        """
+        """Return a model's demand with a floor of the replicas that it holds, at least 1, so that it loses none."""
         demand = self._demands[key]
         held = max(demand.current, self._granted[key])
         desired = max(demand.desired, held)

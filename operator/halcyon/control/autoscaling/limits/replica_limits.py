@@ -82,11 +82,11 @@ class ReplicaLimits:
         if self.budget is None and not is_increase:
             return decision  # the usual case: quotas limit only increases
         is_active = spec.scaling is not None and spec.scaling.mode == "Active"
-        desired = decision.desired if decision.desired is not None and is_active else decision.current
+        desired = decision.current if decision.desired is None else decision.desired
         quota = self._quota_limit(key, decision.current) if is_increase else None
         # Request no GPUs of the budget for replicas that the quotas don't allow: other models can use them.
         requested = desired if quota is None else min(desired, quota.replicas)
-        limits = (quota, self._budget_limit(key, spec, requested, decision.current))
+        limits = (quota, self._budget_limit(key, spec, requested, decision.current, is_active=is_active))
         decision = limited(decision, (limit for limit in limits if limit is not None))
         if is_increase and is_active:
             self._grant(key, decision)
@@ -100,10 +100,7 @@ class ReplicaLimits:
             self.budget.forget(key)
 
     def share(self, decided: AbstractSet[Key]) -> Iterable[Key]:
-        """Allocate the GPU budget, and return the models whose grant has grown.
-
-        `decided` contains the models with known desired replicas. The other models demand their current replicas.
-        """
+        """Allocate the GPU budget, and return the models whose grant has grown. All but `decided` demand their replicas."""
         if self.budget is None:
             return ()
         existing = set(self.caches.resources.all_keys())
@@ -116,19 +113,20 @@ class ReplicaLimits:
         return self.budget.share()
 
     def _gpus(self, key: Key) -> int | None:
-        """Return the GPUs per replica, from the accepted spec or else from the server Deployment; None if unknown.
-
-        During a rollout, the larger number of both counts.
-        """
+        """Return the GPUs per replica, by the accepted spec or the server Deployment, the larger of both; None if unknown."""
         spec, present = self.specs.get(key), gpus_each(self.caches, key)
         return present if spec is None else max(spec.runtime.gpus, present or 0)
 
-    def _budget_limit(self, key: Key, spec: Spec, desired: int, current: int) -> ReplicaLimit | None:
+    def _budget_limit(
+        self, key: Key, spec: Spec, desired: int, current: int, *, is_active: bool
+    ) -> ReplicaLimit | None:
         if self.budget is None:
             return None
         gpus = max(spec.runtime.gpus, self._gpus(key) or 0)
         priority = max((pods.priority(pod) for pod in self.caches.pods.find(key.namespace, key.name)), default=None)
-        return self.budget.request(key, desired=desired, current=current, gpus=gpus, priority=priority)
+        demanded = desired if is_active else current  # a recommendation holds no GPUs
+        limit = self.budget.request(key, desired=demanded, current=current, gpus=gpus, priority=priority)
+        return limit if is_active else self.budget.recommendation_limit(key, desired)
 
     def _quota_limit(self, key: Key, current: int) -> ReplicaLimit | None:
         """Return the quotas' limit on a model's replicas, not below the current number; None if there is none."""

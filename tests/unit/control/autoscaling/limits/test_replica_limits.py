@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from halcyon.api.spec.parse import parse
 from halcyon.control.autoscaling.limits.gpu_budget import GpuBudget
 from halcyon.control.autoscaling.limits.replica_limits import PROMISE_S
@@ -201,8 +203,28 @@ def test_recommendations_take_nothing_from_the_budget() -> None:
         world.specs[DIGITS] = parse("digits", document | {"scaling": scaling})
         async with Running(world.scaler):
             await asyncio.sleep(6)
-            assert world.scaling_status()["desired"] == 6
             assert world.replicas(OTHER) == 5
+
+    live(scenario)
+
+
+@pytest.mark.parametrize("mode", ["Recommend", "Paused"])
+def test_recommendations_stay_within_the_budget_and_the_limit_is_named(mode: str) -> None:
+    async def scenario(world: OperatorReplica) -> None:
+        limits, budget = world.scaler.limits, GpuBudget(8)
+        limits.budget = budget
+        world.model(replicas=1, actuator=Actuator.DIRECT)
+        with_gpus(world, DIGITS, 2)
+        document = {"model": {"source": PVC}, "runtime": {"gpu": {"count": 2}}}
+        world.specs[DIGITS] = parse("digits", document | {"scaling": {"maxReplicas": 10, "mode": mode}})
+        budget.request(OTHER, desired=3, current=3, gpus=1)
+
+        limited = limits.apply(DIGITS, world.specs[DIGITS], Decision(0.0, "Planner", 1, 6))
+
+        assert (limited.desired, limited.limited_by) == (2, ("budget",))
+        assert "the site's budget of 8 GPUs" in limited.why
+        assert budget.request(OTHER, desired=6, current=3, gpus=1) is None, "the recommendation holds no GPUs"
+        assert limits.apply(DIGITS, world.specs[DIGITS], Decision(0.0, "Planner", 1, 6)).desired == 1
 
     live(scenario)
 

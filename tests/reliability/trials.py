@@ -1,0 +1,135 @@
+"""Trials of a reliability goal: those that were run so far, and a runner that goes on until the goal's count or the end of its time.
+
+The trials are in docs/quality/data/reliability, in git, so that each call resumes, on any machine. A trial counts while the code differs from
+that of the trial in at most 5 % of the operator's modules (`tests.faults.tested_code`). `HALCYON_AGAIN=1` runs trials with a problem again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+
+from tests.faults.site import Standstills
+from tests.faults.tested_code import ROOT, Code, load_codes, present, save_codes
+
+FOLDER = ROOT / "docs" / "quality" / "data" / "reliability"
+MINUTES = float(os.environ.get("HALCYON_RELIABILITY_MINUTES", "60"))
+"""Time for all goals together. Each has a share of it, after which no trial begins."""
+
+
+@dataclass
+class Trial:
+    """One trial."""
+
+    problems: list[str] = field(default_factory=list)
+    figures: dict[str, float] = field(default_factory=dict)
+    """Measurements by name, with the unit in the name."""
+    kind: str = ""
+    """Variant of the fault."""
+    code: str = ""
+    """Digest of the version that was tested."""
+
+
+@dataclass
+class Trials:
+    """The trials of one goal."""
+
+    goal: str
+    """Id of the goal, such as `R-9`."""
+    trials: dict[str, Trial]
+    """Trials by number."""
+    folder: Path = FOLDER
+
+    def counting(self, codes: Mapping[str, Code], code: Code) -> dict[str, Trial]:
+        """Return the trials that count for a version of the code."""
+        close = {digest for digest, other in codes.items() if code.is_close_to(other)} | {code.digest}
+        return {number: trial for number, trial in self.trials.items() if trial.code in close}
+
+    def save(self) -> None:
+        """Write the trials, one line each."""
+        lines = [
+            f"{json.dumps(number)}: {json.dumps({k: v for k, v in asdict(trial).items() if v}, sort_keys=True)}"
+            for number, trial in sorted(self.trials.items(), key=lambda item: int(item[0]))
+        ]
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / f"{self.goal}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def load(goal: str, folder: Path = FOLDER) -> Trials:
+    """Return the trials of a goal so far."""
+    try:
+        entries = json.loads((folder / f"{goal}.json").read_text())
+    except FileNotFoundError:
+        entries = {}
+    return Trials(goal, {number: Trial(**entry) for number, entry in entries.items()}, folder)
+
+
+@cache
+def tested() -> Code:
+    """Return the version of the code in the working tree."""
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    return present(commit, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+
+
+def run(goal: str, count: int, lanes: Sequence[Callable[[int], Trial]], *, share: float) -> dict[str, list[str]]:
+    """Run the trials that are missing, each lane one at a time; return the problems of all that count, by number.
+
+    Args:
+        goal: id of the goal.
+        count: number of trials.
+        lanes: functions that run the trial of a number.
+        share: share of `MINUTES` for this goal.
+    """
+    trials, code = load(goal), tested()
+    codes = load_codes(FOLDER)
+    if code.digest not in codes:
+        codes |= {code.digest: code}
+        save_codes(FOLDER, codes)
+    counting = trials.counting(codes, code)
+    again = os.environ.get("HALCYON_AGAIN") == "1"
+    pending = [
+        number
+        for number in range(1, count + 1)
+        if (trial := counting.get(str(number))) is None or (again and trial.problems)
+    ]
+    end = time.monotonic() + 60 * MINUTES * share
+    lock, discarded = threading.Lock(), 0
+
+    def work(lane: Callable[[int], Trial], standstills: Standstills) -> None:
+        nonlocal discarded
+        while True:
+            with lock:
+                if not pending or time.monotonic() > end:
+                    return
+                number = pending.pop(0)
+            began = time.monotonic()
+            try:
+                trial = lane(number)
+            except Exception as error:  # noqa: BLE001  # a trial that can't be finished is a problem of its goal
+                trial = Trial([f"the trial has ended with {error!r}"[:1500]])
+            trial.code = code.digest
+            with lock:
+                if trial.problems and standstills.since(began):
+                    discarded += 1
+                    continue
+                trials.trials[str(number)] = trial
+                trials.save()
+
+    with Standstills() as standstills:
+        threads = [threading.Thread(target=work, args=(lane, standstills), daemon=True) for lane in lanes]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    counting = trials.counting(codes, code)
+    print(f"{goal}: {len(counting)} of {count} trials; discarded, since the machine stood still: {discarded}")  # noqa: T201
+    return {number: trial.problems for number, trial in counting.items() if trial.problems}
