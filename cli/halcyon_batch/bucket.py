@@ -8,10 +8,11 @@ BatchError.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
@@ -37,6 +38,8 @@ _PART_BYTES, _CONCURRENT_PARTS = 8 * 2**20, 8
 _DENIED = re.compile(r"40[13] (Forbidden|Unauthorized)|AccessDenied|SignatureDoesNotMatch|InvalidAccessKeyId")
 _FULL = re.compile(r"Quota ?Exceeded|StorageFull|Insufficient ?Storage|AccountIsDisabled", re.IGNORECASE)
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
+_INVALID_NAME = frozenset({errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ})
+"""Codes of errors for an object that no file can have the name of, for example because of objects below its own name."""
 _MAX_SHOWN = 400
 
 
@@ -55,14 +58,21 @@ class Bucket:
     """Client for a URI in a bucket, and for the objects below that URI."""
 
     def __init__(
-        self, store: ObjectStore, url: str, field: str, secrets: Mapping[str, str], proxy: EgressProxy | None
+        self,
+        store: ObjectStore,
+        url: str,
+        field: str,
+        secrets: Mapping[str, str],
+        proxy: EgressProxy | None,
+        *,
+        has_current_keys: Callable[[], bool] = lambda: True,
     ) -> None:
         """Create a client that uses a store.
 
         Error messages name `field`, which is `spec.input` or `spec.output`. They contain the values of `secrets` only
-        in masked form.
+        in masked form. `has_current_keys` returns whether the Secret still has the keys that the store uses.
         """
-        self.url = url.rstrip("/")
+        self.url, self._has_current_keys = url.rstrip("/"), has_current_keys
         self._store, self._field, self._secrets, self._proxy = store, field, secrets, proxy
         self._key = urlsplit(url).path.strip("/")
 
@@ -110,8 +120,7 @@ class Bucket:
                 if _NO_BUCKET.search(str(error)):
                     raise
                 return None
-        # Some tools make an empty object as a marker of a folder.
-        return BucketObject("", int(metadata["size"]), _tag(metadata)) if metadata["size"] else None
+        return BucketObject("", int(metadata["size"]), _tag(metadata))
 
     def read(self, name: str) -> bytes | None:
         """Return the content of an object in the bucket; None if the object doesn't exist."""
@@ -149,14 +158,12 @@ class Bucket:
         """Copy objects of the bucket to local files.
 
         Raises:
-            BatchError: an object has changed since the listing.
+            BatchError: an object has changed since the listing, or has no valid file name.
             OSError: the store can't be reached, or the disk is full.
         """
         with ThreadPoolExecutor(_CONCURRENT_PARTS) as pool:
             for file, entry in files.items():
-                file.parent.mkdir(parents=True, exist_ok=True)
-                with file.open("wb") as target:
-                    target.truncate(entry.size)
+                self._create_file(file, entry)
             parts = [
                 (file, entry, begin, min(begin + _PART_BYTES, entry.size))
                 for file, entry in files.items()
@@ -168,6 +175,20 @@ class Bucket:
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
+
+    def _create_file(self, file: Path, entry: BucketObject) -> None:
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with file.open("wb") as target:
+                target.truncate(entry.size)
+        except OSError as error:
+            if error.errno not in _INVALID_NAME:
+                raise
+            raise BatchError(
+                "InputUnreadable",
+                f"{self._field}: {self.url}/{entry.name} can't be copied to a file: {error.strerror}; rename the object, or put it "
+                "into another folder",
+            ) from None
 
     def _download_part(self, file: Path, entry: BucketObject, begin: int, end: int) -> None:
         options: Any = {"range": (begin, end)} | ({"if_match": entry.etag} if entry.etag.startswith('"') else {})
@@ -235,14 +256,19 @@ class Bucket:
         if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError) or _DENIED.search(
             text
         ):
-            needed = stores.NEEDED[urlsplit(url).scheme]
-            rights = "read and list" if self._field == "spec.input" else "list, read, write and delete in"
-            return BatchError(
-                error_reason,
-                f"{self._field}: {url}: the store denied access; {self._field}.credentials must name a Secret with {needed}, or an "
-                f"identity, that may {rights} it: {message}",
-            )
+            return self._denied(url, message, error_reason)
         return OSError(f"{url}: {message}")
+
+    def _denied(self, url: str, message: str, error_reason: str) -> Exception:
+        if not self._has_current_keys():
+            return OSError(f"{url}: the keys in the Secret were replaced, so a new runner continues: {message}")
+        needed = stores.NEEDED[urlsplit(url).scheme]
+        rights = "read and list" if self._field == "spec.input" else "list, read, write and delete in"
+        return BatchError(
+            error_reason,
+            f"{self._field}: {url}: the store denied access; {self._field}.credentials must name a Secret with {needed}, or an "
+            f"identity, that may {rights} it: {message}",
+        )
 
 
 def _tag(metadata: Mapping[str, Any]) -> str:
@@ -264,12 +290,9 @@ def opened(location: BatchBucket, field: str) -> Iterator[Bucket]:
     identity = None if location.identity is None else StoreIdentity.from_json(location.identity)
     remote = Remote(location.url, location.endpoint, location.region)
     error_reason = "InputUnreadable" if field == "spec.input" else "OutputUnwritable"
+    folder, site_ca = (None if path is None else Path(path) for path in (location.credentials, location.ca))
     try:
-        secrets = stores.secret_values(
-            None if location.credentials is None else Path(location.credentials),
-            None if location.ca is None else Path(location.ca),
-            field=field,
-        )
+        secrets = stores.secret_values(folder, site_ca, field=field)
     except StoreError as error:
         raise BatchError(error_reason, str(error)) from None
     tokens = identity.servers(remote.bucket_region) if identity is not None else ()
@@ -291,4 +314,14 @@ def opened(location: BatchBucket, field: str) -> Iterator[Bucket]:
             )
         except StoreError as error:
             raise BatchError(error_reason, str(error)) from None
-        yield Bucket(store, location.url, field, secrets, egress)
+        yield Bucket(
+            store, location.url, field, secrets, egress, has_current_keys=partial(_has_values, folder, site_ca, secrets)
+        )
+
+
+def _has_values(folder: Path | None, site_ca: Path | None, secrets: Mapping[str, str]) -> bool:
+    """Return whether the Secret still has these values. If it can't be read now, the result is true."""
+    try:
+        return stores.secret_values(folder, site_ca) == secrets
+    except (StoreError, OSError):
+        return True

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import multiprocessing
+import os
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -35,6 +36,11 @@ _BUILT_IN: Mapping[type, Callable[[Any], Any]] = {
 """Functions that convert an instance of a subclass to its built-in class, by built-in class."""
 _LOADED: dict[str, Callable[..., Any]] = {}
 """User functions that this process has already loaded, by FILE.py:FUNCTION."""
+_MAX_READS, _READ_WAIT_S = 3, 2.0
+"""Number of reads of a file after which its row has failed, and the time between two reads in seconds. The row fails only
+if another file can be read meanwhile. Otherwise the volume has failed."""
+_MAX_OTHERS = 8
+"""Maximum number of other files that are read to find out whether the volume has failed."""
 
 
 class Functions:
@@ -44,8 +50,18 @@ class Functions:
     executor.
     """
 
-    def __init__(self, prepare: str, finish: str, model: BatchModel, workers: int) -> None:
-        self._prepare, self._finish, self._model = prepare, finish, model
+    def __init__(
+        self,
+        prepare: str,
+        finish: str,
+        model: BatchModel,
+        workers: int,
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._prepare, self._finish, self._model, self._sleep = prepare, finish, model, sleep
+        self._read: Sequence[Sample] = ()
+        """Row whose file was read; empty until there is one."""
         self._pool: Executor = (
             # A forked process would share the connections to the model.
             ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
@@ -54,9 +70,40 @@ class Functions:
         )
 
     async def prepare(self, samples: Sequence[Sample]) -> list[RowTensors | str]:
-        """Return, for each row, its tensors, or the reason why it has none, as text."""
-        prepared: list[RowTensors | str] = await self._run(_prepare, self._prepare, samples, self._model)
+        """Return, for each row, its tensors, or the reason why it has none, as text.
+
+        Raises:
+            OSError: the volume with the files has failed; a new runner can continue.
+        """
+        try:
+            prepared: list[RowTensors | str] = await self._run(_prepare, self._prepare, samples, self._model)
+        except OSError:
+            if not samples[0].name:
+                raise
+            # The row whose file can't be read is unknown.
+            prepared = [await self._prepare_alone(sample, samples) for sample in samples]
+        read = [sample for sample, row in zip(samples, prepared, strict=True) if not isinstance(row, str)]
+        self._read = read[:1] or self._read
         return prepared
+
+    async def _prepare_alone(self, sample: Sample, samples: Sequence[Sample]) -> RowTensors | str:
+        """Return the tensors of a row, or the reason why it has none. Read its file again if it can't be read."""
+        row: RowTensors | str
+        for reads_left in reversed(range(_MAX_READS)):
+            try:
+                (row,) = await self._run(_prepare, self._prepare, [sample], self._model)
+            except OSError as error:
+                others = [other.value for other in (*self._read, *samples) if other.row != sample.row]
+                if not await asyncio.to_thread(lambda paths: any(map(_is_readable, paths)), others[:_MAX_OTHERS]):
+                    raise
+                if not reads_left:
+                    # An error of the user's function has no file name.
+                    text = error.strerror or str(error)
+                    return text if error.filename is None else f"{sample.name} can't be read: {text}"
+                await self._sleep(_READ_WAIT_S)
+            else:
+                return row
+        raise AssertionError("unreachable")
 
     async def finish(self, outputs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any] | str]:
         """Return, for each row, the values to store, or the reason why it has none, as text."""
@@ -140,8 +187,24 @@ def _prepare_row(function: str, sample: Sample, model: BatchModel) -> RowTensors
     try:
         prepared = _load_once(function)(value)
     except USER_ERRORS as error:
-        raise RowError(_error_text(error, function)) from None
+        text = _error_text(error, function)
+        if sample.name:
+            # The function may only have failed because the volume fails. The read then raises an OSError.
+            Path(sample.value).read_bytes()
+            if isinstance(error, OSError) and is_temporary(error):
+                raise OSError(error.errno, text) from None
+        raise RowError(text) from None
     return fitted(prepared, model)
+
+
+def _is_readable(path: str) -> bool:
+    """Return whether the first bytes of a file can be read from the volume, and not only from the page cache."""
+    try:
+        with Path(path).open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            return bool(file.read(1))
+    except OSError:
+        return False
 
 
 def _finish(function: str, outputs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any] | str]:

@@ -27,6 +27,8 @@ _KINDS: Mapping[str, Callable[[Path], InputData]] = {
     "Folder": FolderData,
 }
 _SUFFIXES = {".npz": "Npz", ".npy": "Npz", ".jsonl": "Jsonl", ".ndjson": "Jsonl", ".parquet": "Parquet"}
+_BLOCK = 4096
+"""Disk space is allocated in multiples of this size in bytes, which counts for a folder of small files."""
 _CHECK_INTERVAL_S = 30.0
 """Minimum time between two listings of a bucket, with which changes of a data set are detected, in seconds."""
 
@@ -109,16 +111,18 @@ class BucketData:
         """
         self._bucket = bucket
         self._is_file, self._listed = _listed(bucket)
+        if self._is_file and not self._listed[0].size:
+            raise BatchError("InputEmpty", f"spec.input: {location.url} has no rows")
         if not self._listed:
             raise BatchError(
                 "InputUnreadable",
                 f"spec.input: {location.url} doesn't exist: there is no such object, and none below {location.url.rstrip('/')}/",
             )
-        size = sum(entry.size for entry in self._listed)
+        size = sum(entry.size if self._is_file else -(-entry.size // _BLOCK) * _BLOCK for entry in self._listed)
         if location.limit_bytes is not None and size > location.limit_bytes:
             raise BatchError(
                 "InputTooLarge",
-                f"spec.input: {location.url} has {significant(size / 2**30, 3)} GiB, and input.sizeLimit is {significant(location.limit_bytes / 2**30, 3)} GiB; raise "
+                f"spec.input: {location.url} needs {significant(size / 2**30, 3)} GiB of disk, and input.sizeLimit is {significant(location.limit_bytes / 2**30, 3)} GiB; raise "
                 "sizeLimit in a new BatchInference, on nodes with that much disk",
             )
         copy = folder / (location.url.rstrip("/").rpartition("/")[2] if self._is_file else "files")
@@ -144,7 +148,7 @@ class BucketData:
         self._checked_at_s = now_s
         try:
             return _listed(self._bucket)[1] == self._listed
-        except OSError:  # the store can't be reached now; the copy is as it was
+        except (OSError, BatchError):  # the store can't be reached, or the keys have expired; the copy is as it was
             return True
 
     def digest_now(self) -> str:
@@ -154,11 +158,14 @@ class BucketData:
 
 def _listed(bucket: Bucket) -> tuple[bool, Sequence[BucketObject]]:
     """Return whether the URI is that of a single file, and its objects without hidden ones."""
-    if (entry := bucket.single()) is not None:
+    entry = bucket.single()
+    if entry is not None and entry.size:
         return True, [entry]
-    return False, [
+    listed = [
         entry for entry in bucket.objects() if all(part and not part.startswith(".") for part in entry.name.split("/"))
     ]
+    # Some tools make an empty object as a marker of a folder.
+    return (False, listed) if listed or entry is None else (True, [entry])
 
 
 def _digest(listed: Sequence[BucketObject]) -> str:

@@ -48,9 +48,9 @@ _MAX_ERRORS, _ERROR_WAIT_S = 2, 0.1
 _TOO_MANY_ROWS = re.compile(r"batch-size must be <= (\d+)")
 _BROKEN = re.compile(r"^502: ")
 """Pattern of the balancer's error for a server that closed the connection without an answer."""
-_NOT_READY = re.compile(r"unknown model|is not ready|unloading", re.IGNORECASE)
-"""Pattern of errors from a server that is stopping or is still loading the model. Such errors are not caused by the
-rows."""
+_NOT_READY = re.compile(r"unknown model|is not ready|unloading|^404: not found: this address serves", re.IGNORECASE)
+"""Pattern of errors that are not caused by the rows. They come from a server that is stopping or is still loading the
+model, and from balancers that route another name of the model during a rollout."""
 _DEAD_STUB = re.compile(r"Stub process\b[^\n]{0,200} is not healthy")
 """Pattern of Triton's error for all requests to a model whose Python process has ended, until its container restarts.
 The rows of such a request need not be the cause."""

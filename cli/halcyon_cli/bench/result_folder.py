@@ -10,11 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from halcyon_cli import output_files
 from halcyon_cli.arguments.options import warn
 from halcyon_cli.errors import InputError
 
 if TYPE_CHECKING:
     from halcyon_measure.results.document import BenchDocument
+
+_REQUESTS = frozenset({"requests.npz", "histogram.npz"})
 
 
 def check(folder: Path | None) -> None:
@@ -38,12 +41,20 @@ def check(folder: Path | None) -> None:
 def write(folder: Path | None, save: Callable[[Path], str]) -> bool:
     """Save a result that was already shown, and return whether this succeeded. Do nothing if the folder is None.
 
-    `save` writes the files, and returns a phrase that names them.
+    `save` writes the files to a folder, and returns a phrase that names them. If a file can't be written, all files of an
+    earlier result stay as they are.
     """
     if folder is None:
         return True
     try:
-        warn("bench", f"wrote {save(folder)}")
+        with tempfile.TemporaryDirectory(prefix=output_files.PREFIX, dir=folder) as staged:
+            phrase = save(Path(staged)).replace(staged, str(folder))
+            files = sorted(Path(staged).iterdir())
+            for file in files:
+                output_files.move(file, folder / file.name)
+            for name in _REQUESTS - {file.name for file in files}:
+                (folder / name).unlink(missing_ok=True)  # of an earlier result, whose bench.json is replaced
+        warn("bench", f"wrote {phrase}")
     except OSError as error:
         warn("bench", f"--save {folder}: the result isn't complete there: {error.strerror or error}")
         return False

@@ -31,7 +31,7 @@ from halcyon.scaling.planner.reading import OpenWindow
 from halcyon.scaling.planner.serialization import packed, unpacked
 from halcyon.scaling.policy.limits import bounded
 from halcyon.scaling.schedules import InForce, in_force, problems
-from halcyon_cli import input_files
+from halcyon_cli import input_files, output_files
 from halcyon_cli.arguments.options import (
     DURATION,
     FILE,
@@ -321,7 +321,7 @@ def _text(file: Path) -> str:
 
 def _write(file: Path, text: str) -> None:
     try:
-        file.write_text(text)
+        output_files.write(file, text.encode())
     except OSError as error:
         raise InputError(f"{file}: can't write it: {error.strerror}") from None
 

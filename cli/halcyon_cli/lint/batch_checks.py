@@ -13,13 +13,10 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from halcyon.api.batch_inference import BatchInferenceSpec
+from halcyon.api.batch_inference import BatchInferenceSpec, deadline_error
 from halcyon.api.schema.expected import at, expected
 from halcyon.api.schema.structural_schema import schema
-from halcyon.api.timestamps import epoch_seconds
 from halcyon.api.types import NAME_MESSAGE, NAME_PATTERN, BrokenRulesError
-
-_TIME = "2026-12-01T06:00:00Z"
 
 
 def problems(name: str, spec_fields: Any) -> Iterator[tuple[str, str]]:
@@ -31,8 +28,8 @@ def problems(name: str, spec_fields: Any) -> Iterator[tuple[str, str]]:
     except ValidationError as error:
         yield from (_problem(detail) for detail in error.errors(include_url=False))
         return
-    if spec.deadline is not None and epoch_seconds(spec.deadline) is None:
-        yield "invalid-value", f"spec.deadline is {spec.deadline!r}; it must be a time, for example {_TIME}"
+    if message := deadline_error(spec):
+        yield "invalid-value", message
 
 
 def _problem(error: Mapping[str, Any]) -> tuple[str, str]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Literal
 
+_DATE_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII | re.IGNORECASE)
+"""Forms of a timestamp that the API server accepts in a field. ISO 8601, and therefore `parse_rfc3339`, has more."""
 Precision = Literal["seconds", "milliseconds", "microseconds"]
 
 
@@ -30,3 +33,8 @@ def epoch_seconds(text: object) -> float | None:
     """Convert a timestamp in RFC 3339 to seconds since the epoch; return None if it is missing, malformed or has no time zone."""
     at = parse_rfc3339(text)
     return None if at is None else at.timestamp()
+
+
+def is_date_time(text: str) -> bool:
+    """Return whether a text is a valid timestamp in a form that the API server accepts."""
+    return _DATE_TIME.fullmatch(text) is not None and parse_rfc3339(text) is not None

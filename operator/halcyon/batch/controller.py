@@ -220,7 +220,7 @@ class BatchController:
         if not self.site.image:
             text = "no runner image is configured (operator option --bench-image); set the chart value images.bench.registry"
             return Observed(Obstacle(BatchReason.RUNNER_UNKNOWN, text))
-        desired = objects.job(batch, spec, model, self.site)
+        desired = objects.job(batch, spec, objects.used_by(present, model), self.site)
         if present is None:
             return await self._create(key, batch, spec, desired)
         digests = [job["metadata"].get("annotations", {}).get(SPEC_ANNOTATION) for job in (present, desired)]

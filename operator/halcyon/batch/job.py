@@ -7,12 +7,13 @@ another one, unless the runner reports a final failure. The new runner keeps the
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from halcyon.api.batch_inference import BatchInferenceSpec
-from halcyon.api.documents.batch_documents import FAILED, PORT, BatchRecipe
+from halcyon.api.documents.batch_documents import FAILED, PORT, BatchDocumentError, BatchRecipe
 from halcyon.api.policy.downloads import NO_DOWNLOADS, SiteDownloads
 from halcyon.api.policy.network import SiteNetwork
 from halcyon.api.policy.site_policy import ANYTHING, SitePolicy
@@ -71,6 +72,8 @@ class ServedModel:
     """Maximum batch size in rows; None if the spec doesn't set it."""
     api_keys: str = ""
     """Name of the Secret with API keys; empty if the model needs none."""
+    is_settled: bool = True
+    """Whether no rollout is in progress, during which `model` may change and change back."""
 
 
 _REQUESTS_OF_A_BATCH = 4
@@ -87,6 +90,17 @@ def is_suspended_by_others(job: Object) -> bool:
     """Return whether a Job is suspended, but not by Halcyon. For example, Kueue suspends Jobs while they are queued."""
     annotations = job["metadata"].get("annotations") or {}
     return bool(job["spec"].get("suspend")) and annotations.get(SUSPENDED) == "false"
+
+
+def used_by(job: Object | None, model: ServedModel) -> ServedModel:
+    """Return the model with the name that the runner of a Job uses. If no rollout is in progress, the name is `model.model`."""
+    if job is None or model.is_settled:
+        return model
+    with contextlib.suppress(BatchDocumentError, LookupError, TypeError):
+        return replace(
+            model, model=BatchRecipe.from_json(job["spec"]["template"]["spec"]["containers"][0]["args"][0]).model
+        )
+    return model
 
 
 def labels(name: str) -> dict[str, str]:

@@ -27,6 +27,7 @@ from halcyon.kube.kinds import Object
 from halcyon.scaling.lazy_text import rounded
 
 _MESSAGE_LIMIT = 1024
+_SETTLED = frozenset({"Complete", "RolledBack"})
 _ETA_STEP = 0.05
 """Share of the remaining time by which the expected end time must change to cause a status update."""
 
@@ -73,6 +74,7 @@ def served_model(model: Object | None, name: str, namespace: str) -> ServedModel
         model=routed_name(model) or name,
         max_rows=(spec.get("batching") or {}).get("maxBatchSize"),
         api_keys=str((traffic.get("apiKeys") or {}).get("secretName") or ""),
+        is_settled=((model.get("status") or {}).get("rollout") or {}).get("phase", "Complete") in _SETTLED,
     )
 
 

@@ -15,6 +15,7 @@ from obstore.store import MemoryStore
 from halcyon.api.documents.batch_documents import BatchBucket
 from halcyon_batch import input_source
 from halcyon_batch.bucket import Bucket
+from halcyon_batch.bucket import opened as opened_by_url
 from halcyon_batch.errors import BatchError
 from halcyon_batch.input_source import BucketData
 from halcyon_batch.output_parts import FAILURES, Manifest, OutputParts, RowResult
@@ -73,6 +74,10 @@ def test_a_change_in_the_bucket_has_another_digest(tmp_path: Path, monkeypatch: 
         ("s3://sets/rows.npz", 5, "InputTooLarge", "input.sizeLimit is"),
         ("s3://sets/rows.npz", None, "InputUnreadable", "s3://sets/rows.npz isn't a file of NumPy"),
         ("s3://sets/rows.csv", None, "InputUnreadable", "the format of s3://sets/rows.csv is unknown"),
+        ("s3://sets/empty.jsonl", None, "InputEmpty", "spec.input: s3://sets/empty.jsonl has no rows"),
+        ("s3://sets/tree", None, "InputUnreadable", "s3://sets/tree/a/b.png can't be copied to a file: File exists; rename"),
+        ("s3://sets/long", None, "InputUnreadable", "can't be copied to a file: File name too long; rename the object"),
+        ("s3://sets/small", 9000, "InputTooLarge", "needs 1.14e-05 GiB of disk"),
     ],
 )  # fmt: skip
 def test_an_unreadable_data_set_is_refused_by_its_uri(
@@ -81,9 +86,48 @@ def test_an_unreadable_data_set_is_refused_by_its_uri(
     store = MemoryStore()
     obstore.put(store, "rows.npz", b"no archive")
     obstore.put(store, "rows.csv", b"1,2")
+    obstore.put(store, "empty.jsonl", b"")
+    for name in ("tree/a", "tree/a/b.png", f"long/{'x' * 300}", "small/1", "small/2", "small/3"):
+        obstore.put(store, name, b"x")
     with pytest.raises(BatchError) as caught:
         opened(store, url, tmp_path, limit_bytes=limit_bytes)
     assert (caught.value.reason, message in str(caught.value)) == (reason, True), str(caught.value)
+
+
+@pytest.mark.parametrize("is_refused", [True, False])
+def test_a_copy_is_valid_although_its_bucket_is_closed_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_refused: bool
+) -> None:
+    """A session token in a Secret is valid for some hours, and a batch may take longer."""
+    store = MemoryStore()
+    obstore.put(store, "set/a.json", b"1")
+    data = opened(store, "s3://sets/set", tmp_path)
+    monkeypatch.setattr(input_source, "_CHECK_INTERVAL_S", 0.0)
+
+    def refuse(*_: Any, **__: Any) -> None:
+        kind = exceptions.PermissionDeniedError if is_refused else exceptions.GenericError
+        raise kind("403 Forbidden: ExpiredToken" if is_refused else "503")
+
+    monkeypatch.setattr(obstore, "head", refuse)
+    monkeypatch.setattr(obstore, "list", refuse)
+    assert data.is_unchanged()
+
+
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_keys_that_are_replaced_during_a_batch_end_only_the_runner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_replaced: bool
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise exceptions.PermissionDeniedError("<Message>The provided token has expired.</Message>")
+
+    (tmp_path / "AWS_ACCESS_KEY_ID").write_text("first")
+    (tmp_path / "AWS_SECRET_ACCESS_KEY").write_text("hidden-key-1")  # no real key
+    monkeypatch.setattr(obstore, "put", refuse)
+    with opened_by_url(BatchBucket(url="s3://out/night", credentials=str(tmp_path)), "spec.output") as output:
+        if is_replaced:
+            (tmp_path / "AWS_ACCESS_KEY_ID").write_text("second")
+        with pytest.raises(OSError if is_replaced else BatchError, match="The provided token has expired"):
+            output.write("a", b"x")
 
 
 def test_parts_of_two_runners_in_a_bucket_stay_those_of_the_first() -> None:

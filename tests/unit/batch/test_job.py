@@ -250,6 +250,11 @@ def test_the_network_policy_admits_the_operator_and_reaches_the_model() -> None:
             },
             "spec.output.credentials.identity does not match s3://sets/y",
         ),
+        # The API server accepts this offset.
+        (
+            {"deadline": "2026-12-01T06:00:00+99:99"},
+            "spec.deadline is '2026-12-01T06:00:00+99:99'; it must be a time, for example 2026-12-01T06:00:00Z",
+        ),
     ],
 )
 def test_an_invalid_spec_is_refused_with_the_field(changed: dict[str, Any], message: str) -> None:

@@ -322,6 +322,26 @@ def test_a_changed_model_queues_a_batch_that_has_a_job() -> None:
     assert queue.take() == KEY
 
 
+def renamed(phase: str, name: str) -> Object:
+    return SERVED | {"status": {"model": {"name": name}, "rollout": {"phase": phase}}}
+
+
+@pytest.mark.parametrize("phase", ["Progressing", "Blocked", "RollingBack", "Failed"])
+def test_a_name_that_changes_back_during_a_rollout_replaces_no_job(phase: str) -> None:
+    """The first pod of a revision with another name may be ready for a moment, and then fail."""
+    night = Night()
+    night.model = renamed("Complete", "old")
+    night.reconcile()
+    job = night.job
+    for model in (renamed(phase, "new"), renamed(phase, "old"), renamed("RolledBack", "old")):
+        night.model = model
+        night.reconcile()
+        assert night.job == job
+    night.model = renamed("Complete", "new")
+    night.reconcile()
+    assert night.job is None
+
+
 def test_a_pod_of_a_deleted_job_does_not_end_a_new_batch() -> None:
     """The garbage collector deletes the pod a moment after its Job, and its label has the name of the batch."""
     night = Night()

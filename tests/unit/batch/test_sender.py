@@ -95,6 +95,29 @@ async def test_rows_wait_for_a_new_key_while_keys_are_rotated() -> None:
     assert sender.waiting == ""
 
 
+async def test_rows_wait_while_balancers_route_another_name() -> None:
+    """During a rollout that changes the name of the model, balancers route only one of the two names."""
+
+    class RenamedServer(KeyedServer):
+        """A model behind balancers that route another name for the first 20 requests."""
+
+        async def send(self, request: Prepared, number: int) -> Reply:
+            self.denied += 1
+            if self.denied <= 20:
+                return Reply(Outcome.ERROR, "404: not found: this address serves inference, readiness", 0.0, b"", "")
+            return await super().send(request, number)
+
+    async def sleep(_: float) -> None:
+        await asyncio.sleep(0)
+
+    to = target.parse("http://127.0.0.1:1", api="kserve", transport=None, encoding="json", model="m", timeout_s=1.0)
+    keys = (("Authorization", "Bearer k"),)
+    window, sizes = RequestWindow(gentle=False), RequestRows(fixed=2, most=8)
+    sender = Sender(RenamedServer("k"), to, window, sizes, lambda: keys, clock=lambda: 0.0, sleep=sleep)
+    outcomes = await sender.outcomes([{"x": np.zeros(1, np.float32)} for _ in range(2)])
+    assert [outcome if isinstance(outcome, str) else "" for outcome in outcomes] == ["", ""]
+
+
 async def test_batch_that_stops_during_the_first_half_leaves_no_coroutine() -> None:
     """A coroutine that was never awaited is a warning at the end of a run that was stopped."""
 

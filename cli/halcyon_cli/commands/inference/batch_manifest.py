@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from halcyon.api import batch_inference
-from halcyon.api.timestamps import epoch_seconds, rfc3339
+from halcyon.api.timestamps import epoch_seconds, is_date_time, rfc3339
 from halcyon.api.types import API_VERSION, NAME_PATTERN, duration_s
 from halcyon.api.types import BATCH_KIND as KIND
 from halcyon_cli.errors import InputError
@@ -100,8 +100,10 @@ def _check_bucket_options(spec: Json, options: Json) -> None:
 
 
 def _deadline(text: str | None, now: float) -> str | None:
-    if text is None or epoch_seconds(text) is not None:
+    if text is None or is_date_time(text):
         return text
+    if (at := epoch_seconds(text)) is not None:  # in a form that the API server doesn't accept
+        return rfc3339(at)
     try:
         return rfc3339(now + duration_s(text))
     except ValueError as error:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import click
 
+from halcyon_cli import output_files
 from halcyon_cli.arguments.options import emit, program
 from halcyon_cli.errors import InputError
 
@@ -105,7 +106,7 @@ def _write(html: str, to: str | None, files: Sequence[Path]) -> None:
     if to is None and len(files) > 1 and path in files:
         raise InputError(f"{path} is one of the {len(files)} files, and would be replaced; for example -o runs.html")
     try:
-        path.write_text(html, "utf-8")
+        output_files.write(path, html.encode())
     except OSError as error:
         raise InputError(
             f"{path}: can't write the report: {error.strerror or error}; for example -o /tmp/report.html"

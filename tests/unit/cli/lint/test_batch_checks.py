@@ -18,7 +18,14 @@ spec:
 
 
 @pytest.mark.parametrize(
-    "more", ["", "  deadline: 2026-12-01T06:00:00Z\n", "  suspend: yes\n  atZero: Wake\n  workers: 2.0\n  cpu: '2'\n"]
+    "more",
+    [
+        "",
+        "  deadline: 2026-12-01T06:00:00Z\n",
+        "  deadline: 2026-12-01t06:00:00.5z\n",
+        "  deadline: 2026-12-01T08:00:00+02:00\n",
+        "  suspend: yes\n  atZero: Wake\n  workers: 2.0\n  cpu: '2'\n",
+    ],
 )
 def test_a_valid_batch_has_no_findings(more: str) -> None:
     assert check(GOOD + more, "f").findings == ()
@@ -45,6 +52,18 @@ def test_a_wrong_field_of_a_batch_is_found_with_its_line(text: str, line: int, r
     (finding,) = check(text, "f").findings
     assert (finding.line, finding.rule) == (line, rule)
     assert finding.message.startswith(message) or message in finding.message
+
+
+@pytest.mark.parametrize(
+    "deadline",
+    [
+        "2026-12-01 06:00:00Z", "2026-12-01T06:00Z", "20261201T060000Z", "2026-W49-2T06:00:00Z", "2026-12-01T06:00:00,5Z",
+        "2026-12-01T06:00:00+0100", "2026-12-01T06:00:00+99:99", "2026-12-01X06:00:00Z", "2026-12-01T06:00:00",
+    ],
+)  # fmt: skip
+def test_a_deadline_that_the_api_server_rejects_is_found(deadline: str) -> None:
+    (finding,) = check(f"{GOOD}  deadline: '{deadline}'\n", "f").findings
+    assert finding.message == f"spec.deadline is '{deadline}'; it must be a time, for example 2026-12-01T06:00:00Z"
 
 
 def test_all_errors_of_a_batch_are_found_at_once() -> None:

@@ -104,6 +104,19 @@ def test_a_wrong_option_is_refused_with_an_example(others: dict[str, Any], messa
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("option", "field"),
+    [
+        ("2026-12-01 06:00:00Z", "2026-12-01T06:00:00Z"),
+        ("2026-12-01T08:00+02:00", "2026-12-01T06:00:00Z"),
+        ("2026-12-01t06:00:00z", "2026-12-01t06:00:00z"),
+        ("2026-12-01T08:00:00.5+02:00", "2026-12-01T08:00:00.5+02:00"),
+    ],
+)
+def test_a_deadline_has_a_form_that_the_api_server_accepts(option: str, field: str) -> None:
+    assert batch_manifest(deadline=option)["spec"]["deadline"] == field
+
+
 def test_a_row_of_the_list_has_what_kubectl_shows() -> None:
     assert row(RUNNING) == ["night", "digits", "Running", "405/1000", "5", "50", "2026-11-24T16:10:00Z"]
     assert row({"metadata": {"name": "new"}}) == ["new", "-", "Pending", "-", "-", "-", "-"]
