@@ -57,6 +57,7 @@ class Engine:
         target = measurement.target
         command = None
         try:
+            command_line.check(measurement, self.options)  # a point of a sweep may have another encoding
             payloads = measurement.payload.payloads(target)
             rows = request_data.common_rows(payloads)
             data, count = request_data.text(payloads, target.inputs)

@@ -25,7 +25,7 @@ class Reading:
 
     rate_rps: float
     latencies_ms: Mapping[str, float]
-    """Latencies by the names of the document, for example `p50`."""
+    """Latencies by the names of the document, for example `p50`. Some may be missing."""
     requests: int
     delayed: int
 
@@ -38,8 +38,8 @@ def parse(table: str, output: str, *, rows: int) -> Reading | None:
         return None
     try:
         rate_rps = float(lines[0]["Inferences/Second"]) / rows
-        latencies_ms = {name: float(lines[0][column]) / 1000 for name, column in _COLUMNS.items()}
-    except (KeyError, ValueError, TypeError):
+        latencies_ms = {name: float(lines[0][column]) / 1000 for name, column in _COLUMNS.items() if column in lines[0]}
+    except (KeyError, ValueError, TypeError):  # another format, or a table that is cut off
         return None
     delayed = _DELAYED.search(output)
     return Reading(rate_rps, latencies_ms, int(count[1]), int(delayed[1]) if delayed else 0)

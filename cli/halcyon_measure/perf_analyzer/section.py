@@ -18,7 +18,7 @@ _LATENCIES = ("mean", "p50", "p90", "p95", "p99")
 
 def build(document: BenchDocument, program: Program, command: CommandLine, reading: Reading) -> SecondEngine:
     """Return the section for a result of perf_analyzer."""
-    others = {name: Figure(value=value, unit="ms", n=reading.requests, source="perf_analyzer, from send") for name, value in reading.latencies_ms.items()}  # fmt: skip
+    others = {name: _latency(reading, name) for name in _LATENCIES}
     source = "perf_analyzer, throughput"
     others[_RATE] = (
         Figure(value=reading.rate_rps, unit="requests/s", n=reading.requests, source=source)
@@ -36,6 +36,13 @@ def build(document: BenchDocument, program: Program, command: CommandLine, readi
         limits=command.limits,
         **_differences(document, others),
     )
+
+
+def _latency(reading: Reading, name: str) -> Figure:
+    value, source = reading.latencies_ms.get(name), "perf_analyzer, from send"
+    if value is None:
+        return unmeasured("ms", "perf_analyzer didn't report it, for example because of its option percentile", source)
+    return Figure(value=value, unit="ms", n=reading.requests, source=source)
 
 
 def without_result(document: BenchDocument, program: Program, command: CommandLine | None, reason: str) -> SecondEngine:
