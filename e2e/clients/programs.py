@@ -99,16 +99,21 @@ def _site() -> Path:
     return Path(_run([str(_REPOSITORY / "scripts" / "clients-site")]).strip())
 
 
+def perf_analyzer_command() -> list[str]:
+    """Return the command that runs perf_analyzer with the C library of Debian 13."""
+    tree = real_haproxy.root()
+    [loader] = (tree / "usr/lib").glob("*/ld-linux-*.so.*")
+    program = _site() / "perf_analyzer" / "bin" / "perf_analyzer"
+    return [str(loader), "--library-path", str(loader.parent), str(program)]
+
+
 def perf_analyzer(*arguments: str) -> str:
     """Run perf_analyzer, and return its report.
 
     Raises:
         ClientError: it failed.
     """
-    tree = real_haproxy.root()
-    [loader] = (tree / "usr/lib").glob("*/ld-linux-*.so.*")
-    program = _site() / "perf_analyzer" / "bin" / "perf_analyzer"
-    return _run([str(loader), "--library-path", str(loader.parent), str(program), *arguments])
+    return _run([*perf_analyzer_command(), *arguments])
 
 
 def model_client(url: str, model: str, *, name: str, rows: int, width: int) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from halcyon_cli.bench.options.load import LoadOptions
 from halcyon_cli.bench.options.sampling import SamplingOptions
 from halcyon_cli.bench.options.server import ServerOptions
 from halcyon_cli.bench.place import log_result
+from halcyon_cli.bench.second_engine import Judge
 from halcyon_cli.errors import InputError
 
 if TYPE_CHECKING:
@@ -123,9 +124,9 @@ def run_search(prepared: Measurement, answer: AnswerOptions, *, to_log: bool = F
 
 
 def run_sweep(
-    prepared: Measurement, load: LoadOptions, answer: AnswerOptions, *, to_log: bool = False
+    prepared: Measurement, load: LoadOptions, answer: AnswerOptions, *, judge: Judge | None, to_log: bool = False
 ) -> tuple[Run, BenchDocument]:
-    """Measure the points of --sweep. The progress is shown as in `run`.
+    """Measure the points of --sweep. The progress is shown as in `run`. `judge` is called for each point.
 
     Raises:
         MeasureError, InputError: a grid is invalid or too large, or a process of the load failed.
@@ -134,7 +135,7 @@ def run_sweep(
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     show = line_of_progress(to_log=to_log)
-    result = sweep_runs.run(prepared, answer, duration_s=load.duration, show=show)
+    result = sweep_runs.run(prepared, answer, duration_s=load.duration, show=show, judge=judge)
     show("")
     return result
 

@@ -27,6 +27,7 @@ from halcyon_measure.sweep.grid import Point
 
 if TYPE_CHECKING:
     from halcyon_cli.bench.options.answer import AnswerOptions
+    from halcyon_cli.bench.second_engine import Judge
     from halcyon_measure.measurement import Measurement
     from halcyon_measure.protocols.reply import Prepared
     from halcyon_measure.protocols.target import Encoding, Target
@@ -41,10 +42,16 @@ _FORMS: tuple[Encoding, ...] = ("binary", "json", "raw", "typed")
 
 
 def run(
-    prepared: Measurement, answer: AnswerOptions, *, duration_s: float | None, show: Callable[[str], None]
+    prepared: Measurement,
+    answer: AnswerOptions,
+    *,
+    duration_s: float | None,
+    show: Callable[[str], None],
+    judge: Judge | None = None,
 ) -> tuple[Run, BenchDocument]:
     """Measure all points, and return the last run, and its document with the section `sweep`.
 
+    `judge` is called with each point, and adds the result of a second engine.
     Ctrl-C ends the sweep after the current point.
 
     Raises:
@@ -70,7 +77,8 @@ def run(
             if last is None:
                 raise
             break
-        results.append(measurement.document(last, made_by=f"halcyon {version('halcyon-cli')}"))
+        document = measurement.document(last, made_by=f"halcyon {version('halcyon-cli')}")
+        results.append(document if judge is None else judge(measurement, document))
         if last.partial:
             break
     assert last is not None  # noqa: S101  # a grid has a point

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from halcyon_cli.arguments.options import Output, cluster_options, emit, names_argument, output_options
-from halcyon_cli.bench import again, from_here, result_folder, several_results
+from halcyon_cli.bench import again, from_here, result_folder, second_engine, several_results
 from halcyon_cli.bench.again import RepeatingCommand, again_option
 from halcyon_cli.bench.model_file import check_file, with_model
 from halcyon_cli.bench.options import consistency
@@ -58,6 +58,7 @@ examples:
   halcyon bench --url http://new:8000 --model m --against http://old:8000
   halcyon bench digits --sweep 'rows=1,8 x callers=1..32'
   halcyon bench digits --against last --fail-if 'capacity < -5%'
+  halcyon bench --url localhost:8000 --model m --rate 50 --engine perf_analyzer
 
 \b
 a served model:
@@ -93,7 +94,8 @@ exit status:
   0  the run is valid
   1  the run isn't valid, or was interrupted: the reasons are shown; or it
      can't be compared, a condition of --fail-if is met or has no interval,
-     --teach had nothing to write, or --save failed
+     --engine perf_analyzer has no result, --teach had nothing to write, or
+     --save failed
   2  nothing was measured: usage error, invalid file, no such server or model,
      no room or no rights for a copy
 """
@@ -208,6 +210,7 @@ def _measure_url(
     prepared = measurement.prepare() if pod.wait is None else from_here.prepared_within(measurement, pod.wait)
     result_folder.check(save)
     files = again.files(load, inputs)
+    judge = second_engine.judge(answer, prepared, from_here.line_of_progress(to_log=pod.to_log))
     if pod.guard:
         run, document = from_here.run_within_guard(prepared, pod.guard_latency, to_log=pod.to_log)
     else:
@@ -221,16 +224,19 @@ def _measure_url(
                 files=files,
             )
         elif answer.sweep:
-            run, document = from_here.run_sweep(prepared, load, answer, to_log=pod.to_log)
+            run, document = from_here.run_sweep(prepared, load, answer, judge=judge, to_log=pod.to_log)
         elif load.has_load:
             run, document = from_here.run(prepared, to_log=pod.to_log)
+            document = document if judge is None else judge(prepared, document)
         else:
             run, document = from_here.run_search(prepared, answer, to_log=pod.to_log)
+            if judge is not None:
+                document = judge(second_engine.at_chosen_rate(prepared, document), document)
         repeated = repeatable(click.get_current_context().command, server, load, answer, inputs, sampling)
         document = document.model_copy(update={"place": Place(kind="url", arguments=repeated), "files": files})
     if pod.to_log:
         from_here.write_log(document, run)
-        return 0 if document.run.valid else 1
+        return _status(document, answer)
     document = with_model(document, model_file)
     try:
         _show(document, output)
@@ -244,7 +250,7 @@ def _status(document: BenchDocument, answer: AnswerOptions) -> int:
     from halcyon_measure.compare import bound  # noqa: PLC0415
 
     if document.comparison is None:
-        return 0 if document.run.valid and not answer.against else 1
+        return 0 if document.run.valid and not answer.against and second_engine.has_result(document) else 1
     return 0 if document.run.valid and bound.is_passed(document.comparison) else 1
 
 
@@ -329,6 +335,8 @@ def _measure_several(
             place=place,
         )
         return _measure_model(request.check(), ObjectWriter(target), ModelFileOptions(), save, output)
+    if answer.engine != "halcyon":
+        raise InputError(f"--engine {answer.engine} measures one model or server; for example halcyon bench {names[0]}")
     if load.has_load or answer.against:
         raise InputError(
             f"{' '.join(names)}: several are compared by the largest rate of each, so a load or --against has no effect; leave it out, "

@@ -9,6 +9,7 @@ from halcyon_measure.report import (
     load_sections,
     model_sections,
     run_sections,
+    second_engine_section,
     server_sections,
     sweep_sections,
 )
@@ -38,6 +39,7 @@ def page(documents: Sequence[StoredDocument], *, library: str, library_style: st
         server_sections.hardware(runs),
         server_sections.energy(runs),
         server_sections.cold_start(runs),
+        second_engine_section.second_engine(runs),
         model_sections.on_paper(runs),
         answer_sections.comparison(runs),
         answer_sections.leaderboard(runs),

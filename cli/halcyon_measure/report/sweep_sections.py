@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from halcyon_measure.report import second_engine_section
 from halcyon_measure.report.chart import Axis, Line, chart
 from halcyon_measure.report.labels import LabelledRun
 from halcyon_measure.report.markup import Content, Html, element, section, table
@@ -109,6 +110,7 @@ def _tables(runs: Sequence[LabelledRun]) -> list[Content]:
         ]
         head = ["request", "load", "replicas", "requests/s", "P50, ms", "P99, ms", "CPU, µs", "failed", "valid"]
         contents.append(table(head, rows, label=f"Points of the sweep: {label}"))
+        contents += second_engine_section.of_points(sweep.points, label)
         if sweep.partial:
             contents.append(element("p", "The sweep was interrupted.", class_="invalid"))
         if sweep.payloads:

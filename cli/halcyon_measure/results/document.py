@@ -21,6 +21,7 @@ from halcyon_measure.results.sections.energy import Energy
 from halcyon_measure.results.sections.hardware import Hardware
 from halcyon_measure.results.sections.phases import Phases
 from halcyon_measure.results.sections.roofline import Roofline
+from halcyon_measure.results.sections.second_engine import SecondEngine
 from halcyon_measure.results.sections.static import Static
 from halcyon_measure.results.sections.sweep import Sweep
 from halcyon_measure.results.sections.verdict import Verdict
@@ -238,6 +239,9 @@ class BenchDocument(Part):
     sweep: Sweep | None = Field(default=None, description="Results for a grid of loads.")
     comparison: Comparison | None = Field(
         default=None, description="Differences between servers, measured in several rounds."
+    )
+    second_engine: SecondEngine | None = Field(
+        default=None, description="The same load measured by the engine of --engine; null if the option is not set."
     )
 
     @property

@@ -28,6 +28,11 @@ def significant(value: float, digits: int) -> str:
     return f"{float(text):.0f}" if "e+" in text else text
 
 
+def signed_percent(ratio: float | None) -> str:
+    """Format a relative difference as a percentage with a sign, for example `+1.5 %`; a hyphen for None."""
+    return NONE if ratio is None else f"{'-' if ratio < 0 else '+'}{number(round(100 * abs(ratio), 3))} %"
+
+
 def count_text(count: int | None, noun: str) -> str:
     """Format a count with its noun, in the plural unless the count is 1, for example `32 callers`."""
     return f"{count} {noun}{'' if count == 1 else 's'}"

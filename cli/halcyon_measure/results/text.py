@@ -39,6 +39,8 @@ def page(document: BenchDocument) -> str:
         lines += ["", *section_text.phases(document.phases)]
     if document.verdict is not None:
         lines += ["", *textwrap.wrap(document.verdict.sentence, 80)]
+    if document.second_engine is not None:
+        lines += ["", *section_text.second_engine(document.second_engine)]
     return "\n".join(lines)
 
 

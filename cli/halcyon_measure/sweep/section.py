@@ -25,6 +25,7 @@ def point(document: BenchDocument) -> SweepPoint:
         failed=document.requests.due - document.requests.answered,
         valid=document.run.valid,
         invalid_because=document.run.invalid_because,
+        second_engine=document.second_engine,
     )
 
 

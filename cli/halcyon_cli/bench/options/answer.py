@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -28,6 +29,8 @@ class AnswerOptions:
     anyway: bool = False
     sweep: Sequence[str] = ()
     yes: bool = False
+    engine: Literal["halcyon", "perf_analyzer"] = "halcyon"
+    perf_analyzer_options: Sequence[str] = ()
 
     @property
     def _is_against_earlier(self) -> bool:
@@ -37,7 +40,13 @@ class AnswerOptions:
 
     def for_client(self) -> AnswerOptions:
         """Return the options for the client in the cluster, without comparison options, which it doesn't need."""
-        return AnswerOptions(percentile=self.percentile, sweep=self.sweep, yes=self.yes)
+        return AnswerOptions(
+            percentile=self.percentile,
+            sweep=self.sweep,
+            yes=self.yes,
+            engine=self.engine,
+            perf_analyzer_options=self.perf_analyzer_options,
+        )
 
     def for_turns(self) -> AnswerOptions:
         """Return the options for the client in the cluster that measures several models in turns."""
@@ -73,6 +82,16 @@ class AnswerOptions:
             )
         if self.sweep and self.against:
             raise InputError("--sweep and --against are two questions; leave one of them out")
+        if self.engine != "halcyon" and self.against:
+            raise InputError(
+                f"--engine {self.engine} measures one server with two engines, and --against compares two servers; leave one of "
+                "them out"
+            )
+        if self.perf_analyzer_options and self.engine != "perf_analyzer":
+            raise InputError(
+                f"--perf-analyzer-option {self.perf_analyzer_options[0]} has no effect without --engine perf_analyzer; add it, or "
+                "leave the option out"
+            )
         return self
 
 
@@ -119,4 +138,18 @@ answer_options = option_group(
         help="Measure each point of a grid, for example 'rows=1,2,4 x callers=1..32 x encoding=raw,binary'.",
     ),
     click.option("--yes", is_flag=True, help="Run also a sweep of over 500 points or 2 h."),
+    click.option(
+        "--engine",
+        type=click.Choice(("halcyon", "perf_analyzer")),
+        default=AnswerOptions.engine,
+        help="With perf_analyzer, measure the same load also with NVIDIA's program, and show both. It must be installed on the "
+        "client. Default: halcyon.",
+    ),
+    click.option(
+        "--perf-analyzer-option",
+        "perf_analyzer_options",
+        multiple=True,
+        metavar="NAME[=VALUE]",
+        help="Option of perf_analyzer, for example stability-percentage=5 or streaming.",
+    ),
 )

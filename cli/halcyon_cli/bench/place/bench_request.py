@@ -24,6 +24,8 @@ _SEARCH_S = 480.0
 run.
 """
 _MIN_SWEEP_S = 4 * 3600.0
+_ENGINES = 6
+"""Time of a measurement with two engines, relative to one engine. perf_analyzer may take up to ten windows."""
 _NOT_HERE = ("url", "model", "api_key_file", "ca", "server_name", "cert", "key")
 """Options for a server that is given by URL, which are invalid for a ModelDeployment."""
 
@@ -50,6 +52,11 @@ class BenchRequest:
         self.answer.check()
         if self.place.live and self.answer.sweep:
             raise InputError("--live raises the rate in steps by itself; leave --sweep out, or measure a copy")
+        if self.place.live and self.answer.engine != "halcyon":
+            raise InputError(
+                f"--engine {self.answer.engine} has no guard that protects the clients of a served model; leave --live out to "
+                "measure a copy"
+            )
         if self.place.teach and (self.load.has_load or self.answer.sweep or self.answer.against):
             raise InputError(
                 "--teach needs the search for the capacity, without --rate, --callers, --sweep or --against; for example "
@@ -123,4 +130,6 @@ def deadlines(request: BenchRequest) -> Deadlines:
     """Return the times after which the command gives up on a measurement."""
     warm_up = max(request.load.build_warm_up().limit_s, _WARM_UP_S)
     run_s = request.measured_s + warm_up + request.steps_s + request.server.request_timeout + _END_S
+    if request.answer.engine != "halcyon":
+        run_s = _ENGINES * run_s
     return Deadlines(start_s=request.place.start_timeout, run_s=run_s)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import textwrap
+from collections.abc import Sequence
 
 from halcyon_measure.results.figure import Figure
-from halcyon_measure.results.number_text import count_text, number
+from halcyon_measure.results.number_text import count_text, number, signed_percent
 from halcyon_measure.results.sections.capacity import Capacity
 from halcyon_measure.results.sections.comparison import Comparison
 from halcyon_measure.results.sections.sweep import Sweep
@@ -102,6 +103,7 @@ def sweep(section: Sweep) -> list[str]:
         lines.append(f"{name}{cells}{point.failed:>7}" + ("" if point.valid else "!"))
     for reason in dict.fromkeys(reason for point in section.points for reason in point.invalid_because):
         lines += textwrap.wrap(f"!: not valid, {reason}", 80)
+    lines += _second_engine(section, names)
     if section.payloads:
         lines += ["", f"{'payload':<10}{'rows':<6}{'bytes':>10}{'write, us':>11}{'read, us':>10}"]
     for cost in section.payloads:
@@ -110,6 +112,33 @@ def sweep(section: Sweep) -> list[str]:
             f"{number(cost.read.value):>10}"
         )
     for reason in dict.fromkeys(cost.size.reason for cost in section.payloads if cost.size.value is None):
+        lines += textwrap.wrap(f"-: {reason}", 80)
+    return lines
+
+
+def _second_engine(section: Sweep, names: Sequence[str]) -> list[str]:
+    """Return a table with the second engine's results at the points of a sweep; empty if there is no second engine.
+
+    `names` are the heading and the names of the points.
+    """
+    judged = [
+        (name, point.second_engine)
+        for name, point in zip(names[1:], section.points, strict=True)
+        if point.second_engine is not None
+    ]
+    if not judged:
+        return []
+    heads = (("answers/s", 11), ("", 9), ("p50, ms", 9), ("", 9), ("p99, ms", 9), ("", 9))
+    lines = ["", f"{judged[0][1].engine} {judged[0][1].version}, with the difference from halcyon, from send:"]
+    lines.append(names[0] + "".join(f"{head:>{width}}" for head, width in heads))
+    for name, engine in judged:
+        texts = [
+            text
+            for entry in (engine.throughput, engine.p50, engine.p99)
+            for text in (number(entry.other.value), signed_percent(entry.relative.value))
+        ]
+        lines.append(name + "".join(f"{text:>{width}}" for text, (_, width) in zip(texts, heads, strict=True)))
+    for reason in dict.fromkeys(engine.reason for _, engine in judged if engine.reason):
         lines += textwrap.wrap(f"-: {reason}", 80)
     return lines
 

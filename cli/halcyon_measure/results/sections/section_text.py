@@ -7,11 +7,13 @@ from collections.abc import Iterator
 
 from halcyon_measure.results.document import BenchDocument
 from halcyon_measure.results.figure import Figure
+from halcyon_measure.results.number_text import number, signed_percent
 from halcyon_measure.results.sections.batches import Batches
 from halcyon_measure.results.sections.cold_start import ColdStart
 from halcyon_measure.results.sections.energy import Energy
 from halcyon_measure.results.sections.hardware import Hardware
 from halcyon_measure.results.sections.phases import Phases
+from halcyon_measure.results.sections.second_engine import SecondEngine
 
 _WIDTH = 80
 _BAR = 24
@@ -62,6 +64,27 @@ def phases(section: Phases) -> list[str]:
     for reason, names in missing.items():
         if reason != section.reason:
             lines += _wrapped("not measured: ", f"{', '.join(names)}: {reason}")
+    return lines
+
+
+def second_engine(section: SecondEngine) -> list[str]:
+    """Return a table with the figures of both engines and their differences, and the limits of the comparison."""
+    lines = _wrapped("", f"{section.engine} {section.version}: {section.load}" if section.load else section.engine)
+    if section.reason:
+        return lines + _wrapped("NO RESULT ", section.reason)
+    lines.append(f"{'from send':<24}{'halcyon':>10}{section.engine:>15}{'difference':>12}")
+    for name, entry in section.rows():
+        lines.append(
+            f"{name:<24}{number(entry.halcyon.value):>10}{number(entry.other.value):>15}"
+            f"{signed_percent(entry.relative.value):>12}"
+        )
+    lines.append(f"{'measured requests':<24}{section.mean.halcyon.n:>10}{section.requests:>15}")
+    if section.delayed:
+        lines += _wrapped("note      ", f"{section.engine} sent {section.delayed} of its requests late")
+    for reason in dict.fromkeys(entry.other.reason for _, entry in section.rows() if entry.other.value is None):
+        lines += _wrapped("-         ", reason)
+    for limit in section.limits:
+        lines += _wrapped("note      ", f"{section.engine}: {limit}")
     return lines
 
 

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from halcyon_measure.results.figure import Figure, Part
 from halcyon_measure.results.number_text import count_text, number
+from halcyon_measure.results.sections.second_engine import SecondEngine
 
 
 class SweepPoint(Part):
@@ -26,6 +27,9 @@ class SweepPoint(Part):
     failed: int = Field(description="Requests that weren't answered.")
     valid: bool = Field(description="Whether the figures can be relied on.")
     invalid_because: tuple[str, ...] = Field(description="Reasons why they can't be relied on; empty if they can.")
+    second_engine: SecondEngine | None = Field(
+        default=None, description="The same load measured by the engine of --engine; null if the option is not set."
+    )
 
     @property
     def form(self) -> str:
