@@ -20,7 +20,8 @@ from generators.field_descriptions import described_schema
 from generators.resource_example import EXAMPLE, example
 from halcyon.api.spec import Spec
 from halcyon.api.status import Status
-from halcyon.api.types import API_VERSION, EXAMPLES, KIND, NAME_PATTERN
+from halcyon.api.string_forms import FORMS
+from halcyon.api.types import API_VERSION, KIND, NAME_PATTERN
 
 JsonSchema = dict[str, Any]
 
@@ -119,7 +120,7 @@ def _status_table(status: JsonSchema) -> str:
 def _field(path: str, schema: JsonSchema, *, required: bool) -> str:
     facts = [_kind(schema), "required" if required else _default(schema), *_bounds(schema)]
     lines = [f"### `{path}`", "; ".join(facts) + ".", schema["description"]]
-    if "pattern" in schema and schema["pattern"] not in EXAMPLES:
+    if "pattern" in schema and schema["pattern"] not in FORMS:
         lines.append(f"It must match `{schema['pattern']}`.")
     lines += _rules(path, schema) + _rules(path, schema.get("items", {}))
     if schema["type"] != "object" or "additionalProperties" in schema:
@@ -158,10 +159,10 @@ def _bounds(schema: JsonSchema) -> Iterator[str]:
     for unit, least, most in (("items", "minItems", "maxItems"), ("entries", "minProperties", "maxProperties")):
         if most in schema:
             yield f"{schema.get(least, 0)} to {schema[most]} {unit}"
-    if "maxLength" in schema and schema.get("pattern") not in EXAMPLES:
+    if "maxLength" in schema and schema.get("pattern") not in FORMS:
         yield f"at most {schema['maxLength']} characters"
-    if schema.get("pattern") in EXAMPLES:
-        yield EXAMPLES[schema["pattern"]]
+    if schema.get("pattern") in FORMS:
+        yield FORMS[schema["pattern"]].text
 
 
 def _rules(path: str, schema: JsonSchema) -> list[str]:

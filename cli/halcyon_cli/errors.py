@@ -16,5 +16,9 @@ class ClusterError(Failure):
     """The cluster is unreachable, denies access, or has no such object."""
 
 
+class NoAccessError(ClusterError):
+    """The cluster rejects the credentials, or the user lacks the permission for a request."""
+
+
 class InputError(Failure):
     """A file or an argument is invalid."""

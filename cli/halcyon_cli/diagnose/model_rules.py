@@ -10,6 +10,7 @@ from datetime import datetime
 
 from halcyon.api.conditions import Reason
 from halcyon.api.user_annotations import reason
+from halcyon.control.objects.admission_messages import exceeds_quota, lacks_quota_fields
 from halcyon_cli.diagnose.facts import MAX_NAMED_PODS, Cause, ConditionIndex, Facts, Json, pod_name
 from halcyon_cli.kube import fields
 from halcyon_cli.kube.client_messages import INSTALL_COMMAND
@@ -77,12 +78,12 @@ def pods_rejected(facts: Facts, _: ConditionIndex) -> Iterator[Cause]:
         for condition in conditions:
             if condition.get("type") == "ReplicaFailure" and condition.get("status") == "True":
                 message, name = str(condition.get("message")), fields.mapping(deployment.get("metadata")).get("name")
-                quota = "quota" in message
-                next_step = (
-                    "raise the ResourceQuota, or lower the requests"
-                    if quota
-                    else "check which admission rule rejects the pods, and why"
-                )
+                quota = exceeds_quota(message) or lacks_quota_fields(message)
+                next_step = "check which admission rule rejects the pods, and why"
+                if exceeds_quota(message):
+                    next_step = "raise the ResourceQuota, or lower the requests"
+                elif quota:
+                    next_step = "set the amounts that the ResourceQuota demands, for example spec.runtime.resources: {requests: {cpu: 2, memory: 4Gi}, limits: {memory: 8Gi}}"
                 yield Cause(
                     83,
                     "a ResourceQuota rejects new pods" if quota else "the API server rejects new pods",

@@ -21,7 +21,7 @@ from halcyon_cli.diagnose.facts import (
 )
 from halcyon_cli.kube import fields
 from halcyon_cli.kube.free_capacity import insufficient_resources
-from halcyon_cli.kube.pod_stage import Stage
+from halcyon_cli.kube.pod_stage import Stage, failure_cause
 
 SLOW_START_S = 300.0
 """Duration of a stage of a pod's start, in seconds, above which the start is reported as slow."""
@@ -77,7 +77,7 @@ def containers_crashing(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
         pods = [
             (pod, pod_stage) for pod, pod_stage in index.stages
             if pod_stage.state == "failed" and pod_stage.reason in {Reason.CONTAINER_FAILED, "Evicted", "OOMKilled", "Error"}
-            and ("OOMKilled" in pod_stage.message) is out_of_memory and pod_stage.reason != "Evicted"
+            and (failure_cause(pod_stage) == "OOMKilled") is out_of_memory and pod_stage.reason != "Evicted"
         ]  # fmt: skip
         if not pods:
             continue

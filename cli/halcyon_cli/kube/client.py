@@ -20,7 +20,7 @@ from urllib.parse import urlencode
 from halcyon.api.types import GROUP, PLURAL
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Kind
-from halcyon_cli.errors import ClusterError, InputError
+from halcyon_cli.errors import ClusterError, InputError, NoAccessError
 from halcyon_cli.kube import client_messages
 from halcyon_cli.kube import kubeconfig as config
 from halcyon_cli.kube.kubeconfig import KubeconfigError, UnknownContextError
@@ -158,7 +158,7 @@ class Cluster:
         status, content, reason = self._send("POST", path, None, config_map | {"data": {key: value}}, content=_PLAIN)
         if status >= 400:
             permission = f"get, create and patch on configmaps in namespace {self.namespace}"
-            raise ClusterError(self._error_message(status, content, reason, permission))
+            raise self._rejection(status, content, reason, permission)
         stored: Object = json.loads(content)
         return stored
 
@@ -180,7 +180,7 @@ class Cluster:
         if status == 403 and b" cannot " in response:  # denied by RBAC, not by an admission policy
             return None
         if status >= 400:
-            raise ClusterError(self._error_message(status, response, reason, f"{method.lower()} on {kind.plural}"))
+            raise self._rejection(status, response, reason, f"{method.lower()} on {kind.plural}")
         return dict(json.loads(response))
 
     def find(self, kind: Kind, name: str) -> Object | None:
@@ -234,7 +234,7 @@ class Cluster:
         if status in {400, 404}:  # the container hasn't started, or has no previous run
             return None
         if status >= 400:
-            raise ClusterError(self._error_message(status, content, reason, self._log_permission()))
+            raise self._rejection(status, content, reason, self._log_permission())
         return content.decode(errors="replace")
 
     def follow_log(self, pod: str, container: str, query: Mapping[str, str]) -> Iterator[str]:
@@ -272,9 +272,7 @@ class Cluster:
         try:
             response = self._request("GET", path, {k: v for k, v in query.items() if v}, timeout=timeout)
             if response.status >= 400:
-                raise ClusterError(
-                    self._error_message(response.status, response.read(), str(response.reason), permission)
-                )
+                raise self._rejection(response.status, response.read(), str(response.reason), permission)
             for chunk in response.stream(2**16):
                 *lines, partial = (partial + chunk).split(b"\n")
                 yield from lines
@@ -309,7 +307,7 @@ class Cluster:
             group = f".{GROUP}" if resource == PLURAL else ""
             scope = f"in namespace {self.namespace}" if "/namespaces/" in path else "in the whole cluster"
             permission = f"{verbs} on {resource}{group} {scope}"
-            raise ClusterError(self._error_message(status, content, reason, permission))
+            raise self._rejection(status, content, reason, permission)
         try:
             document = json.loads(content)
         except ValueError:
@@ -369,10 +367,12 @@ class Cluster:
             names = [str(item["metadata"]["name"]) for item in models]
         return client_messages.no_model(name, names, namespace=self.namespace, command=self.target.command)
 
-    def _error_message(self, status: int, content: bytes, reason: str, permission: str) -> str:
-        return client_messages.rejected(
+    def _rejection(self, status: int, content: bytes, reason: str, permission: str) -> ClusterError:
+        """Return the error for an error response of the API server."""
+        text = client_messages.rejected(
             status, content, reason, host=self.host, namespace=self.namespace, permission=permission
         )
+        return (NoAccessError if client_messages.lacks_access(status, content) else ClusterError)(text)
 
 
 def _namespace(name: str) -> str:

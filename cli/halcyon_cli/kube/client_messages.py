@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
 
 from halcyon.api.types import KIND
+from halcyon.control.objects.admission_messages import is_denied_by_policy
 
 INSTALL_COMMAND = (
     "helm install halcyon charts/halcyon -n halcyon-system --create-namespace --values build/images-values.yaml --wait"
@@ -28,8 +29,6 @@ _TLS = {
     "ALERT_": "its TLS can't be used, because it ended the handshake; check server in the kubeconfig, for example server: https://10.0.0.1:6443",
 }
 """Problems by words that occur in TLS errors. The first match counts."""
-_DENIED = re.compile(r"denied (?:the )?request|exceeded quota")
-"""Pattern of rejections by an admission webhook, an admission policy or a quota, for which permissions don't matter."""
 _CONNECTION = re.compile(r"^HTTPS?Connection(Pool)?\([^)]*\): ")
 """Pattern of the prefix of urllib3's error messages, which is not shown to users."""
 
@@ -98,17 +97,26 @@ def rejected(status: int, content: bytes, reason: str, *, host: str, namespace: 
         namespace: namespace of the request.
         permission: permission that the request needs.
     """
-    try:
-        message = str(json.loads(content)["message"])
-    except (ValueError, TypeError, KeyError):
-        message = reason
+    message = _message(content) or reason
     if status == 401:
         return f"no access: the cluster at {host} rejects the kubeconfig's credentials ({message}); log in again, or choose another context"
-    if status == 403 and not _DENIED.search(message):
+    if lacks_access(status, content):
         return f"no access: {message}; you need {permission}"
     if status in {403, 422}:
         return f"the cluster at {host} rejects the change: {message}"
     return f"the cluster at {host} responds with {status}: {message}; try again, or try kubectl get mdep -n {namespace}"
+
+
+def lacks_access(status: int, content: bytes) -> bool:
+    """Return whether the API server rejects the credentials, or the user lacks a permission."""
+    return status == 401 or (status == 403 and not is_denied_by_policy(_message(content)))
+
+
+def _message(content: bytes) -> str:
+    try:
+        return str(json.loads(content)["message"])
+    except (ValueError, TypeError, KeyError):
+        return ""
 
 
 def unreachable(host: str, error: object) -> str:

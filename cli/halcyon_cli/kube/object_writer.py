@@ -32,7 +32,7 @@ class ObjectWriter(Cluster):
             raise ClusterError(client_messages.no_kind(self.host, kind.kind))
         if status >= 400:
             permission = f"{verb} on {kind.plural} in namespace {self.namespace}"
-            raise ClusterError(self._error_message(status, content, reason, permission))
+            raise self._rejection(status, content, reason, permission)
         stored: Object = json.loads(content)
         return stored
 
@@ -55,9 +55,7 @@ class ObjectWriter(Cluster):
         if status == 409:
             return None
         if status >= 400:
-            raise ClusterError(
-                self._error_message(status, content, reason, f"patch on {kind.plural} in namespace {self.namespace}")
-            )
+            raise self._rejection(status, content, reason, f"patch on {kind.plural} in namespace {self.namespace}")
         stored: Object = json.loads(content)
         return stored
 
@@ -88,7 +86,7 @@ class ObjectWriter(Cluster):
         status, content, reason = self._send("DELETE", kind.path(self.namespace, name), None, body, content=_PLAIN)
         if status >= 400 and status not in {404, 409}:
             permission = f"delete on {kind.plural} in namespace {self.namespace}"
-            raise ClusterError(self._error_message(status, content, reason, permission))
+            raise self._rejection(status, content, reason, permission)
 
     def may(self, verb: str, kind: Kind, subresource: str = "") -> bool:
         """Return whether the user may use a verb on a kind in the client's namespace.
@@ -106,5 +104,5 @@ class ObjectWriter(Cluster):
         path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
         status, content, reason = self._send("POST", path, None, review, content=_PLAIN)
         if status >= 400:
-            raise ClusterError(self._error_message(status, content, reason, "create on selfsubjectaccessreviews"))
+            raise self._rejection(status, content, reason, "create on selfsubjectaccessreviews")
         return bool((json.loads(content).get("status") or {}).get("allowed"))

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from halcyon.control.objects import pod_stage, pods
-from halcyon.control.objects.pod_stage import Stage, State
+from halcyon.control.objects.pod_stage import Stage, State, failure_cause
 from halcyon_cli.kube import fields
 
-__all__ = ["Stage", "State", "stage"]
+__all__ = ["Stage", "State", "failure_cause", "stage"]
 Json = Mapping[str, Any]
 
 

@@ -17,13 +17,13 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from yaml.reader import ReaderError
 
+from halcyon.api import batch_inference
 from halcyon.api.policy import triton_images
 from halcyon.api.spec import Spec, defaults, field_hints
 from halcyon.api.spec.parse import SpecError, parse
 from halcyon.api.types import API_VERSION, BATCH_KIND, GROUP, KIND, VERSION
 from halcyon.scaling.planner.objectives import schedules
 from halcyon.scaling.schedules import problems
-from halcyon_cli.lint import batch_checks
 from halcyon_cli.lint.model_configs import ConfigMapFile, config_maps
 from halcyon_cli.lint.model_configs import problems as problems_of_configs
 from halcyon_cli.lint.risky_values import risks
@@ -33,6 +33,7 @@ from halcyon_cli.manifest_loader import ManifestLoader
 
 _PATH = re.compile(r"\b(?:spec|metadata)(?:\.[A-Za-z0-9_]+|\[\d+\])+")
 _STEP = re.compile(r"([A-Za-z0-9_]+)|\[(\d+)\]")
+_Path = tuple[int | str, ...]
 _FIELDS = ("apiVersion", "kind", "metadata", "spec", "status")
 _ANY_NAME = "model"
 """Valid name with which an object without a name is checked."""
@@ -181,8 +182,8 @@ def _document(
             "spec is missing or not an object; it needs at least a model, for example spec: {model: {source: ...}}",
         )
         return
-    for rule, message in _spec_problems(node, loader, name, maps):
-        line = _line_of_field(node, message)
+    for rule, message, path in _spec_problems(node, loader, name, maps):
+        line = _line_of_field(node, path or _path_in(message))
         if rule != "invalid-value" or line not in {scalar.start_mark.line + 1 for scalar in unquoted}:
             yield finding(line, rule, message)
 
@@ -192,22 +193,33 @@ def _spec_problems(
     loader: Any,  # PyYAML's loader is untyped
     name: str,
     maps: Sequence[ConfigMapFile],
-) -> Iterator[tuple[str, str]]:
-    """Yield (rule, message) for errors and warnings in the `spec` of an object."""
+) -> Iterator[tuple[str, str, _Path]]:
+    """Yield (rule, message, path of the field) for errors and warnings in the `spec` of an object.
+
+    The path is empty if the message begins with it.
+    """
     meta = _child(node, "metadata")
     namespace = _scalar(meta, "namespace") if isinstance(meta, MappingNode) else ""
     try:
         constructed = loader.construct_document(_child(node, "spec"))
         json.dumps(constructed)
     except (TypeError, ValueError) as error:  # YAML has types that JSON lacks, for example sets
-        yield "invalid-value", f"a value in spec is not valid JSON: {error}"
+        yield "invalid-value", f"a value in spec is not valid JSON: {error}", ("spec",)
         return
     is_batch = _scalar(node, "kind") == BATCH_KIND
-    yield from (
-        batch_checks.problems(name or _ANY_NAME, constructed)
-        if is_batch
-        else _model_problems(namespace, name or _ANY_NAME, constructed, maps)
-    )
+    try:
+        if is_batch:
+            batch_inference.parse(constructed, name or _ANY_NAME)
+        else:
+            spec = parse(name or _ANY_NAME, constructed)
+    except SpecError as error:
+        yield from ((violation.kind, violation.text, violation.field) for violation in error.violations)
+        valid_schedules = None if is_batch else _only_schedules(constructed)
+        yield from ((rule, message, ()) for rule, message in _schedules(valid_schedules))
+        return
+    if not is_batch:
+        problems = _model_problems(spec, namespace, name or _ANY_NAME, maps)
+        yield from ((rule, message, ()) for rule, message in problems)
 
 
 def _metadata_errors(node: MappingNode) -> Iterator[tuple[int, str, str]]:
@@ -269,16 +281,8 @@ def _hint_of_root(name: str) -> str:
     return f"the fields are {', '.join(_FIELDS[:4])}"
 
 
-def _model_problems(
-    namespace: str, name: str, spec_fields: Any, maps: Sequence[ConfigMapFile]
-) -> Iterator[tuple[str, str]]:
-    """Yield (rule, message) for errors in `spec`, or warnings if there are none."""
-    try:
-        spec = parse(name, spec_fields)
-    except SpecError as error:
-        yield from ((violation.kind, violation.text) for violation in error.violations)
-        yield from _schedules(_only_schedules(spec_fields))
-        return
+def _model_problems(spec: Spec, namespace: str, name: str, maps: Sequence[ConfigMapFile]) -> Iterator[tuple[str, str]]:
+    """Yield (rule, message) for errors and warnings in a spec that breaks no rule."""
     yield from _schedules(spec)
     yield from problems_of_configs(spec, namespace=namespace, name=name, maps=maps)
     for sentence in defaults.ignored(spec):
@@ -329,20 +333,25 @@ def _unmeasured_gpu(spec: Spec) -> Iterator[str]:
 # Line numbers.
 
 
-def _line_of_field(node: MappingNode, message: str) -> int:
-    """Return the line of the first field named in a message, or of its nearest ancestor that the file contains."""
-    path_match = _PATH.search(message)
+def _path_in(message: str) -> _Path:
+    """Return the path of the first field named in a message."""
+    match = _PATH.search(message)
+    return tuple(int(index) if index else name for name, index in _STEP.findall(match[0])) if match else ("spec",)
+
+
+def _line_of_field(node: MappingNode, path: _Path) -> int:
+    """Return the line of the field at a path, or of its nearest ancestor that the file contains."""
     line = _line(node, "spec")
     current: Node = node
-    for name, index in _STEP.findall(path_match[0]) if path_match else ():
+    for step in path:
         child: Node | None
-        if index:
+        if isinstance(step, int):
             items = current.value if isinstance(current, SequenceNode) else []
-            child = items[int(index)] if int(index) < len(items) else None
+            child = items[step] if step < len(items) else None
             line = child.start_mark.line + 1 if child is not None else line
         else:
-            child = _child(current, name)
-            line = _line(current, name) if child is not None else line
+            child = _child(current, step)
+            line = _line(current, step) if child is not None else line
         if child is None:
             break
         current = child

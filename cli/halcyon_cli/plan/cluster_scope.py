@@ -23,7 +23,7 @@ from halcyon.kube.kinds import CHILDREN, Kind
 from halcyon.metricsapi.api_service import ExternalMetricsApi
 from halcyon.render import names, revision
 from halcyon.render.site import SERVICE_ANNOTATIONS, Site
-from halcyon_cli.errors import ClusterError
+from halcyon_cli.errors import ClusterError, NoAccessError
 from halcyon_cli.kube import fields
 from halcyon_cli.kube.client import Cluster
 
@@ -184,9 +184,7 @@ def _permitted(read: Callable[[], T | None], notes: list[str], note: str, assume
     """
     try:
         return read()
-    except ClusterError as error:
-        if not str(error).startswith("no access:"):
-            raise
+    except NoAccessError:
         notes.append(note)
         return assumed
 

@@ -15,7 +15,7 @@ from halcyon.control.desired.plan import ReconcilePlan
 from halcyon.kube.apply_diff import with_digest
 from halcyon.kube.kinds import Kind
 from halcyon_cli.arguments.options import Output, emit, warn
-from halcyon_cli.errors import ClusterError
+from halcyon_cli.errors import ClusterError, NoAccessError
 from halcyon_cli.kube.client import Cluster
 from halcyon_cli.output.report_text import printable
 from halcyon_cli.plan.child_diff import ChildDiff, DryRun, diff_children, restarts
@@ -71,9 +71,10 @@ def _cluster_dry_run(cluster: Cluster, rejections: list[str]) -> DryRun:
         name = str(desired["metadata"]["name"])
         try:
             return cluster.dry_run("PATCH", kind, name, with_digest(desired))
+        except NoAccessError:
+            return None  # the user needs no permission that the operator has
         except ClusterError as error:
-            if not str(error).startswith("no access:"):  # the user needs no permission that the operator has
-                rejections.append(f"{kind.kind} {name}: {error}")
+            rejections.append(f"{kind.kind} {name}: {error}")
             return None
 
     return dry_run

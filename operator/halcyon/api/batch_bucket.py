@@ -33,6 +33,7 @@ class BatchIdentity(Identity):
     `spec.serviceAccountName`, or `default`. Set exactly one of aws, azure and google.
     """
 
+    names_path: ClassVar = False
     rules: ClassVar = identity_rules("the field credentials.identity of a BatchInference", role="batches")
 
 
@@ -52,6 +53,7 @@ class BatchCredentials(Credentials):
     """Cloud identity for access to the bucket. The runner exchanges the token of its ServiceAccount for temporary
     credentials, so no Secret is needed. Default: none."""
 
+    names_path: ClassVar = False
     rules: ClassVar = credentials_rules("the field credentials of a BatchInference", example="sets-s3")
 
 

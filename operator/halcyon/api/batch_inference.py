@@ -8,10 +8,11 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, StringConstraints, ValidationError
+from pydantic import Field, StringConstraints
 
 from halcyon.api.batch_bucket import BatchCredentials, BucketUri, bucket_rules
 from halcyon.api.credentials import StoreEndpoint, StoreRegion
+from halcyon.api.spec.parse import SpecError, Violation, parse_as
 from halcyon.api.status import ConditionStatus
 from halcyon.api.timestamps import is_date_time
 from halcyon.api.types import (
@@ -311,26 +312,14 @@ class BatchInferenceStatus(ApiModel):
     """Time at which the batch became complete."""
 
 
-def parse(spec: object) -> BatchInferenceSpec:
-    """Return the spec of a BatchInference.
+def parse(spec: object, name: str = "batch") -> BatchInferenceSpec:
+    """Return the spec of the BatchInference `name`.
 
     Raises:
-        ValueError: the spec breaks a rule. The API server enforces the same rules, but an object can be older than a rule.
+        SpecError: the spec breaks rules. The API server enforces the same rules, but an object can be older than a rule.
     """
-    try:
-        batch = BatchInferenceSpec.model_validate(spec, strict=False)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        text = str(first.get("ctx", {}).get("error", first["msg"]))  # the sentence of a rule may begin with its field
-        field = ".".join(map(str, ("spec", *first["loc"])))
-        raise ValueError(text if text.startswith("spec.") else f"{field}: {text}") from None
-    if message := deadline_error(batch):
-        raise ValueError(message)
-    return batch
-
-
-def deadline_error(spec: BatchInferenceSpec) -> str:
-    """Return a sentence if the deadline isn't a time; empty if it is one, or if there is none."""
-    if spec.deadline is None or is_date_time(spec.deadline):
-        return ""
-    return f"spec.deadline is {spec.deadline!r}; it must be a time, for example 2026-12-01T06:00:00Z"
+    parsed = parse_as(BatchInferenceSpec, name, spec)
+    if parsed.deadline is not None and not is_date_time(parsed.deadline):
+        text = f"spec.deadline is {parsed.deadline!r}; it must be a time, for example 2026-12-01T06:00:00Z"
+        raise SpecError(Violation("invalid-value", text, ("spec", "deadline")))
+    return parsed

@@ -336,6 +336,9 @@ class Status(ApiModel):
     operator: Short | None = None
     """Halcyon installation that manages the model, as namespace and name of its Lease, for example
     `halcyon-system/halcyon`. Other installations do not change the model while this one runs."""
+    conflicting_operator: Short | None = None
+    """Halcyon installation that reports the condition OperatorConflict, as namespace and name of its Lease. It also
+    watches the namespace, but does not change the model. Absent without that condition."""
     summary: Summary | None = None
     """Short texts for the columns of `kubectl get`."""
     replicas: Count | None = None

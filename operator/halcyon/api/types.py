@@ -25,6 +25,8 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic_core import core_schema
 
+from halcyon.api.string_forms import CIDR, DURATION, FORMS, QUANTITY
+
 GROUP = "serving.halcyon.dev"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
@@ -115,10 +117,11 @@ def _attribute(model: type[BaseModel], alias: str) -> str:
 class BrokenRulesError(ValueError):
     """An object breaks rules that involve several fields. The text has one sentence for each broken rule."""
 
-    def __init__(self, *sentences: str) -> None:
-        super().__init__("; ".join(sentences))
-        self.sentences = sentences
-        """Sentences that describe the broken rules, one for each."""
+    def __init__(self, value: ApiModel, *rules: Rule) -> None:
+        self.broken = tuple((rule.message_for(value), frozenset(re.findall(r"\w+", rule.cel))) for rule in rules)
+        """Sentence about each broken rule, and the words of the rule, which include the names of the fields."""
+        super().__init__("; ".join(sentence for sentence, _ in self.broken))
+        self.names_path = value.names_path
 
 
 class ApiModel(BaseModel):
@@ -138,11 +141,13 @@ class ApiModel(BaseModel):
         defer_build=True,
     )
     rules: ClassVar[tuple[Rule, ...]] = ()
+    names_path: ClassVar[bool] = True
+    """Whether the messages of the rules contain the path of the object. False if the object is at several paths."""
 
     @model_validator(mode="after")
     def _obey_rules(self) -> Self:
-        if broken := [rule.message_for(self) for rule in self.rules if not rule.check(self)]:
-            raise BrokenRulesError(*broken)
+        if broken := [rule for rule in self.rules if not rule.check(self)]:
+            raise BrokenRulesError(self, *broken)
         return self
 
     @classmethod
@@ -210,7 +215,6 @@ class StringRules:
     rules: tuple[Rule, ...] = field(default=())
 
 
-_DURATION = re.compile(r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?([0-9]{1,6}ms)?([0-9]{1,6}us)?$")
 _UNIT_US = {"h": 3_600_000_000, "m": 60_000_000, "s": 1_000_000, "ms": 1_000, "us": 1}
 
 
@@ -220,8 +224,8 @@ def duration_us(text: str) -> int:
     Raises:
         ValueError: the text is not a duration.
     """
-    if len(text) < 2 or not _DURATION.fullmatch(text):
-        raise ValueError(f"'{text}' is not a duration; write {EXAMPLES[_DURATION.pattern]}")
+    if len(text) < 2 or not re.fullmatch(DURATION, text):
+        raise ValueError(f"'{text}' is not a duration; write {FORMS[DURATION].text}")
     return sum(int(n) * _UNIT_US[unit] for n, unit in re.findall(r"([0-9]+)(h|ms|us|m|s)", text))
 
 
@@ -230,11 +234,13 @@ def duration_s(text: str) -> float:
     return duration_us(text) / 1e6
 
 
-def _limited_text(form: Any, limit: str, fits: Callable[[str], bool], cel: str) -> Any:  # type expressions
-    """Return the text type `form`, limited to the values for which both `fits` and the CEL rule `cel` are true.
+LIMITS: dict[str, tuple[str, str]] = {}
+"""Smallest and largest valid value of a string, for each CEL rule that limits a string."""
 
-    `limit` describes a valid value in words, for the error message.
-    """
+
+def _limited_text(form: Any, low: str, high: str, fits: Callable[[str], bool], cel: str) -> Any:  # type expressions
+    """Return the text type `form`, limited to values from `low` to `high`, which are those that `fits` and `cel` accept."""
+    limit, LIMITS[cel] = f"must be between {low} and {high}", (low, high)
 
     def check(text: str) -> str:
         if not fits(text):
@@ -248,14 +254,14 @@ def duration_field(low: str, high: str) -> Any:  # a type expression
     """Return the annotated type of a duration field with values from `low` to `high`, inclusive."""
     low_us, high_us = duration_us(low), duration_us(high)
     return _limited_text(
-        Annotated[str, StringConstraints(pattern=_DURATION.pattern, min_length=2, max_length=32)],
-        f"must be between {low} and {high}",
+        Annotated[str, StringConstraints(pattern=DURATION, min_length=2, max_length=32)],
+        low,
+        high,
         lambda text: low_us <= duration_us(text) <= high_us,
         f"duration(self) >= duration('{low}') && duration(self) <= duration('{high}')",
     )
 
 
-_QUANTITY = r"^([0-9]{1,15}(\.[0-9]{0,9})?|\.[0-9]{1,9})([eE][+-]?[0-9]{1,2}|[numkMGTPE]|[KMGTPE]i)?$"
 _FACTOR = {
     "": Decimal(1),
     **{unit: Decimal(1000) ** n for n, unit in enumerate(("n", "u", "m"), -3)},
@@ -284,7 +290,7 @@ def quantity(text: str) -> Decimal:
     """
     match = _ANY_QUANTITY.fullmatch(text)
     if match is None or (match[3] is None and match[4] not in _FACTOR):
-        raise ValueError(f"'{text[:80]}' is not a quantity; write {EXAMPLES[_QUANTITY]}")
+        raise ValueError(f"'{text[:80]}' is not a quantity; write {FORMS[QUANTITY].text}")
     size = Decimal(match[2])
     if size:
         size = min(_scaled(size, match[3]) if match[3] else size * _FACTOR[match[4] or ""], _MAX_QUANTITY)
@@ -306,7 +312,8 @@ def quantity_field(low: str, high: str) -> Any:  # a type expression
     """Return the annotated type of a quantity field with values from `low` to `high`, inclusive."""
     return _limited_text(
         Quantity,
-        f"must be between {low} and {high}",
+        low,
+        high,
         lambda text: quantity(low) <= quantity(text) <= quantity(high),
         f"{quantity_cel('self')}.compareTo(quantity('{low}')) >= 0 && {quantity_cel('self')}.compareTo(quantity('{high}')) <= 0",
     )
@@ -318,20 +325,6 @@ def quantity_cel(path: str) -> str:
     return f"(type({path}) == int ? quantity('0').add({path}) : quantity({path}))"
 
 
-def _cidr_pattern() -> str:
-    """Return a pattern that matches exactly the valid CIDR ranges.
-
-    CEL's functions for CIDR ranges cannot be used, because the oldest API server that the chart supports does not have them.
-    """
-    octet = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
-    group = "[0-9a-f]{1,4}"
-    # Addresses with `::` have n groups before it, and at most 7 - n after it.
-    short = [f"({group}:){{{n}}}(:{group}){{1,{7 - n}}}" for n in range(1, 7)]
-    v6 = "|".join([f"({group}:){{7}}{group}", f"({group}:){{1,7}}:", *short, f":((:{group}){{1,7}}|:)"])
-    return rf"^(({octet}\.){{3}}{octet}/(3[0-2]|[12]?[0-9])|({v6})/(12[0-8]|1[01][0-9]|[1-9]?[0-9]))$"
-
-
-_CIDR = _cidr_pattern()
 DNS_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 DNS_NAME = rf"{DNS_LABEL}(\.{DNS_LABEL})*"
 """Pattern of a DNS subdomain."""
@@ -339,14 +332,8 @@ PORT = "(6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5][0-9]{4}|[1
 """Pattern of a port number from 1 to 65535."""
 HOST = rf"{DNS_NAME}(:{PORT})?"
 """Pattern of a hostname or an IPv4 address, with or without a port."""
-EXAMPLES = {
-    _DURATION.pattern: "for example 500us, 2ms, 30s, 1m30s or 2h",
-    _QUANTITY: "for example 500m, 2 or 4Gi",
-    _CIDR: "for example 10.0.0.0/8 or fd00::/8",
-}
-"""Examples of valid values for each pattern, for error messages."""
 
-Quantity = Annotated[str, StringConstraints(pattern=_QUANTITY, min_length=1, max_length=32), INT_OR_STRING]
+Quantity = Annotated[str, StringConstraints(pattern=QUANTITY, min_length=1, max_length=32), INT_OR_STRING]
 DnsName = Annotated[str, StringConstraints(pattern=f"^{DNS_NAME}$", min_length=1, max_length=253)]
 ModelName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$", min_length=1, max_length=63)]
 Key = Annotated[str, StringConstraints(pattern=r"^[-._a-zA-Z0-9]+$", min_length=1, max_length=253)]
@@ -375,7 +362,7 @@ LabelKey = Annotated[
         max_length=317,
     ),
 ]
-Cidr = Annotated[str, StringConstraints(pattern=_CIDR, min_length=1, max_length=43)]
+Cidr = Annotated[str, StringConstraints(pattern=CIDR, min_length=1, max_length=43)]
 """Range of IP addresses in CIDR notation. IPv6 addresses must be in lower case."""
 Text = Annotated[str, Field(max_length=4096)]
 Short = Annotated[str, Field(max_length=253)]

@@ -431,10 +431,7 @@ FIELDS: list[tuple[str, Any, str]] = [
     (
         "traffic.drainTimeout",
         "10",
-        (
-            'spec.traffic.drainTimeout is "10": must be a duration between 1s and 1h, for example 500us, 2ms, 30s, '
-            "1m30s or 2h"
-        ),
+        'spec.traffic.drainTimeout is "10": must be a duration between 1s and 1h, for example 30s or 1m30s',
     ),
     (
         "runtime.sharedMemory",

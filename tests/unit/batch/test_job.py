@@ -225,7 +225,7 @@ def test_the_network_policy_admits_the_operator_and_reaches_the_model() -> None:
         ({"rowsPerRequest": 0}, "spec.rowsPerRequest"),
         ({"bucket": "s3://x"}, "spec.bucket"),
         ({"input": {}}, "spec.input needs exactly one of persistentVolumeClaim, uri"),
-        ({"cpu": "1m"}, "spec.cpu: must be between 10m and 256"),
+        ({"cpu": "1m"}, 'spec.cpu is "1m": must be between 10m and 256'),
         ({"input": {"uri": "ftp://x/y"}}, "spec.input.uri"),
         ({"input": {"uri": "az://sets/y"}}, "spec.input.uri is az://sets/y but endpoint is not set"),
         ({"input": {"uri": "gs://sets/y", "region": "eu"}}, "spec.input.region applies only to s3://"),

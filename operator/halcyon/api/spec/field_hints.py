@@ -13,6 +13,7 @@ from typing import Any, Final, get_args, get_origin
 
 from pydantic import BaseModel
 
+from halcyon.api.schema.expected import JsonSchema, examples, form_of
 from halcyon.api.spec import Spec
 
 RENAMED: Final[Mapping[str, str]] = {
@@ -52,28 +53,36 @@ OBJECTS: Final[Mapping[str, str]] = {
 """Fields that were plain values in earlier versions and are objects now, each with an example."""
 
 EXAMPLES: Final[Mapping[str, str]] = {
-    "spec.traffic.maxConcurrency": "for example maxConcurrency: 64",
-    "spec.scaling.targets.concurrency": "for example concurrency: 8",
-    "spec.scaling.maxReplicas": "for example maxReplicas: 8",
     "spec.scaling.schedules[].start": "a cron expression, for example start: 0 8 * * 1-5",
-    "spec.model": "for example model: {source: {uri: s3://models/resnet50}}",
-    "spec.model.source": "for example source: {uri: s3://models/resnet50}",
     "spec.model.source.uri": "for example uri: s3://models/resnet50, gs://models/resnet50 (no / at the end, and a bucket of 3 to 63 characters) or https://host/resnet50.tar.gz",
-    "spec.model.source.endpoint": "for example endpoint: https://minio.example.com:9000",
     "spec.model.source.digest": "sha256: and 64 hexadecimal digits, as sha256sum prints them",
-    "spec.model.source.image.reference": "for example reference: registry.example.com/models/resnet50:1.2",
-    "spec.model.source.credentials.identity.endpoint": "for example endpoint: https://sts.example.com",
-    "spec.model.source.credentials.identity.aws.roleARN": "for example roleARN: arn:aws:iam::123456789012:role/models",
-    "spec.model.source.credentials.identity.google.provider": (
-        "for example provider: projects/123/locations/global/workloadIdentityPools/POOL/providers/PROVIDER"
-    ),
-    "spec.model.source.credentials.identity.google.serviceAccount": (
-        "for example serviceAccount: models@acme.iam.gserviceaccount.com"
-    ),
-    "spec.runtime.gpu.resourceName": "for example resourceName: nvidia.com/mig-1g.10gb",
-    "spec.runtime.image": "for example image: registry.example.com/tritonserver:25.09",
 }
-"""Examples of valid values, for fields whose limits or pattern do not show what a valid value looks like."""
+"""Examples for fields that need more than one value or an explanation."""
+
+VALUES: Final[Mapping[str, str]] = {
+    "model": "{source: {uri: s3://models/resnet50}}", "source": "{uri: s3://models/resnet50}", "backend": "onnxruntime",
+    "input": "{uri: s3://sets/2026/images.npz}", "output": "{uri: s3://results/night}", "revision": "v2", "all": "true",
+    "input.uri": "s3://sets/2026/images.npz", "output.uri": "s3://results/night", "modelDeployment": "resnet50",
+    "persistentVolumeClaim": "{claimName: models, path: resnet50}", "credentials": "{secretName: models-s3}",
+    "identity": "{aws: {roleARN: arn:aws:iam::123456789012:role/models}}", "secretName": "models-s3", "path": "resnet50",
+    "endpoint": "https://minio.example.com:9000", "identity.endpoint": "https://sts.example.com", "region": "eu-central-1",
+    "roleARN": "arn:aws:iam::123456789012:role/models", "serviceAccount": "models@acme.iam.gserviceaccount.com",
+    "provider": "projects/123/locations/global/workloadIdentityPools/halcyon/providers/cluster",
+    "clientID": "1b4e28ba-2fa1-41d2-883f-0016d3cca427", "tenantID": "9a5c2f0e-7d41-4c6b-8e02-5b1f3a7d9c10",
+    "items[].key": "model.onnx", "items[].path": "1/model.onnx", "reference": "registry.example.com/models/resnet50:1.2",
+    "runtime.image": "registry.example.com/tritonserver:25.09", "parameters": "{gpu_ms: '5'}", "inputs[].name": "INPUT__0",
+    "resourceName": "nvidia.com/mig-1g.10gb", "env[].name": "MODE", "env": "[{name: MODE, value: fast}]", "prefix": "MODEL_",
+    "valueFrom": "{secretKeyRef: {name: tokens, key: hub}}", "envFrom": "[{configMapRef: {name: settings}}]",
+    "fieldPath": "metadata.name", "forwardedHeaders": "x-tenant", "topologyKey": "topology.kubernetes.io/zone", "key": "pool",
+    "podLabels": "{team: vision}", "matchLabels": "{app: cache}", "nodeSelector": "{pool: gpu}", "value": "gpu", "values": "gpu",
+    "podAnnotations": "{team: vision}", "annotations": "{team: vision}", "targets": "{concurrency: 8}",
+    "concurrency": "8", "maxConcurrency": "64", "maxReplicas": "8", "scaling": "{maxReplicas: 8}",
+    "timeZone": "Europe/Berlin", "query": "queue-depth", "metric.value": "30", "policies[].value": "2", "start": "0 8 * * 1-5", "metrics[].query": "sum(errors_total)", "metrics[].name": "errors",
+    "min": "'0.01'", "max": "'0.99'", "header": "x-session", "hostnames": "models.example.com",
+    "sourceRanges": "10.0.0.0/8", "hooks": "{configMap: night-hooks, prepare: 'hooks.py:prepare'}", "hooks.configMap": "night-hooks",
+    "prepare": "hooks.py:prepare", "finish": "hooks.py:finish", "deadline": "2026-12-01T06:00:00Z", "schedules[].name": "weekdays",
+}  # fmt: skip
+"""Valid values in YAML, by the last parts of the path of a field. For a list of strings, the value is that of an item."""
 
 URI_SCHEMES: Final[Mapping[str, str]] = {
     "pvc": "use spec.model.source.persistentVolumeClaim, for example persistentVolumeClaim: {claimName: models, path: resnet50}",
@@ -113,19 +122,22 @@ recognised anywhere in the spec."""
 _INDEX = re.compile(r"\[\d+\]")
 
 
-def hint(path: str) -> str:
-    """Return what to write instead of the unknown field at `path`, for example `did you mean spec.traffic.tls?`."""
+def hint(path: str, root: type[BaseModel] = Spec) -> str:
+    """Return what to write instead of the unknown field at `path`, for example `did you mean spec.traffic.tls?`.
+
+    `root` is the model of the spec.
+    """
     if (now := RENAMED.get(_INDEX.sub("[]", path))) is not None:
         return f"use {now}"
     parent, _, name = path.rpartition(".")
-    siblings = fields(parent)
-    near, close = _nearest(name, siblings, 0.6), _nearest(name, _places(), 0.85)
+    siblings, places = fields(parent, root), _places(root)
+    near, close = _nearest(name, siblings, 0.6), _nearest(name, places, 0.85)
     if near and _likeness(name, close) < _likeness(name, near) + 0.1:
         return f"did you mean {near}?"
-    if elsewhere := POD_PLACES.get(name):
+    if root is Spec and (elsewhere := POD_PLACES.get(name)):
         return f"use {elsewhere}"
     if close:
-        return f"did you mean {' or '.join(_places()[close][:3])}?"
+        return f"did you mean {' or '.join(places[close][:3])}?"
     return f"the fields are {', '.join(siblings)}" if siblings else ""
 
 
@@ -142,17 +154,46 @@ def example_of_object(path: str) -> str:
     return OBJECTS.get(_INDEX.sub("[]", path), "")
 
 
-def example(path: str) -> str:
-    """Return an example for the field at `path`; empty if the field's limits already show a valid value."""
-    return EXAMPLES.get(_INDEX.sub("[]", path), "")
+def example(path: str, schema: JsonSchema) -> str:
+    """Return an example of the field at `path`, for example `for example maxReplicas: 8`."""
+    path = _INDEX.sub("[]", path)
+    if text := EXAMPLES.get(path):
+        return text
+    path = path.removesuffix("[]")
+    return f"for example {path.rpartition('.')[2]}: {_value(path, schema)}"
 
 
-def fields(path: str) -> tuple[str, ...]:
+def listed_value(path: str) -> str:
+    """Return the value in `VALUES` of the field at `path`; empty if there is none."""
+    parts = _INDEX.sub("[]", path).split(".")
+    return next((VALUES[end] for n in range(len(parts)) if (end := ".".join(parts[n:])) in VALUES), "")
+
+
+def _value(path: str, schema: JsonSchema) -> str:
+    """Return a valid value, in YAML, of the field at `path`."""
+    if text := listed_value(path):
+        is_item = schema.get("type") == "array" and not text.startswith("[")
+        return f"[{text}]" if is_item else text
+    if values := schema.get("enum"):
+        return str(values[0])
+    if schema.get("type") == "array":
+        return f"[{_value(f'{path}[]', schema['items'])}]"
+    if schema.get("type") == "object":
+        fields = schema.get("properties", {})
+        values = {name: _value(f"{path}.{name}", fields[name]) for name in schema.get("required") or [*fields][:1]}
+        return f"{{{', '.join(f'{name}: {value}' for name, value in values.items())}}}"
+    if form := form_of(schema):
+        return examples(schema, form)[-1]
+    kinds = {"integer": max(1, schema.get("minimum", 1)), "boolean": "true"}
+    return str(kinds.get(schema.get("type", ""), "models"))
+
+
+def fields(path: str, root: type[BaseModel] = Spec) -> tuple[str, ...]:
     """Return the names of the fields of the object at a path such as `spec.runtime.env[0]`.
 
     The result is empty if the path leads to no object.
     """
-    current: type[BaseModel] | None = Spec
+    current: type[BaseModel] | None = root
     for name in _INDEX.sub("", path).split(".")[1:]:
         current = _fields(current).get(name) if current else None
     return tuple(_fields(current)) if current else ()
@@ -175,10 +216,10 @@ def _model(hint: Any) -> type[BaseModel] | None:  # a type expression
 
 
 @cache
-def _places() -> Mapping[str, tuple[str, ...]]:
+def _places(root: type[BaseModel]) -> Mapping[str, tuple[str, ...]]:
     """Return the paths of all fields, grouped by the last part of the path."""
     paths: dict[str, tuple[str, ...]] = {}
-    for path in _paths(Spec, "spec"):
+    for path in _paths(root, "spec"):
         name = path.rpartition(".")[2]
         paths[name] = (*paths.get(name, ()), path)
     return paths

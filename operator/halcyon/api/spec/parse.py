@@ -7,18 +7,20 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from halcyon.api.schema.expected import JsonSchema, at, expected
+from halcyon.api.schema.expected import JsonSchema, at, expected, needs_example
 from halcyon.api.schema.structural_schema import schema
 from halcyon.api.spec import Spec
-from halcyon.api.spec.field_hints import URI_SCHEMES, example, example_of_object, hint
+from halcyon.api.spec.field_hints import URI_SCHEMES, example, example_of_object, hint, listed_value
 from halcyon.api.types import NAME_MESSAGE, NAME_PATTERN, BrokenRulesError
 
-_WORD = re.compile(r"[A-Za-z0-9]+")
+Model = TypeVar("Model", bound=BaseModel)
+_MAX_PATTERN = 80
+"""Maximum length of a pattern in an error message, in characters."""
 _MAX_LAYERS = 4
 """Maximum number of times that a spec is checked again without its invalid fields, which can hide other violations."""
 
@@ -30,11 +32,16 @@ class Violation:
     kind: Literal["name", "unknown-field", "missing-field", "invalid-value", "conflicting-fields"]
     text: str
     """Description of the violation in one sentence."""
+    field: tuple[int | str, ...] = ("metadata", "name")
+    """Path of the field, or of the object with conflicting fields; empty if `text` names the fields of several objects."""
+    reads: frozenset[str] = frozenset()
+    """Names of the conflicting fields, and other words of the rule."""
 
 
 _TOO_DEEP = Violation(
     "invalid-value",
     "spec is nested too deeply to be read; valid specs have few levels, for example spec.model.source.configMap.name",
+    ("spec",),
 )
 
 
@@ -54,8 +61,18 @@ class SpecError(ValueError):
 def parse(name: str, spec: Mapping[str, Any]) -> Spec:
     """Return the spec of the ModelDeployment `name`.
 
+    Raises:
+        SpecError: the spec breaks rules. The error names every wrong field, its value and its limit.
+    """
+    return parse_as(Spec, name, spec)
+
+
+def parse_as(model: type[Model], name: str, spec: object) -> Model:
+    """Return the spec of the object `name` as an instance of `model`.
+
     Parsing is as strict as the schema; for example, a number in quotes is not accepted as a number. The API server
-    checks the same rules; this check covers objects that were stored before a rule existed.
+    checks the same rules; this check covers objects that were stored before a rule existed. As in the API server, a
+    field that is null is not set.
 
     Raises:
         SpecError: the spec breaks rules. The error names every wrong field, its value and its limit.
@@ -63,37 +80,53 @@ def parse(name: str, spec: Mapping[str, Any]) -> Spec:
     wrong = () if re.fullmatch(NAME_PATTERN, name) else (Violation("name", NAME_MESSAGE % (name, len(name))),)
     try:
         text = json.dumps(spec)
+        try:
+            parsed = model.model_validate_json(text, strict=True)
+        except ValidationError:
+            text = json.dumps(_without_nulls(json.loads(text)))
+            parsed = model.model_validate_json(text, strict=True)
     except RecursionError:
         raise SpecError(*wrong, _TOO_DEEP) from None
-    try:
-        parsed = Spec.model_validate_json(text, strict=True)
     except ValidationError as error:
-        raise SpecError(*wrong, *_violations(error), *_hidden(json.loads(text), error)) from None
+        raise SpecError(*wrong, *_violations(model, error), *_hidden(model, json.loads(text), error)) from None
     if wrong:
         raise SpecError(*wrong)
     return parsed
 
 
-def _violations(error: ValidationError) -> Iterator[Violation]:
+def _without_nulls(value: Any) -> Any:  # any JSON value
+    if isinstance(value, dict):
+        return {key: _without_nulls(below) for key, below in value.items() if below is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+def _violations(model: type[BaseModel], error: ValidationError) -> Iterator[Violation]:
     for problem in error.errors(include_url=False):
-        path = [part for part in problem["loc"] if part != "[key]"]
+        path = tuple(part for part in problem["loc"] if part != "[key]")
         field = "spec" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
-        context, kind = problem.get("ctx", {}), problem["type"]
+        context, kind, at_field = problem.get("ctx", {}), problem["type"], ("spec", *path)
         if kind == "too_short" and len(problem["input"]) >= context["min_length"]:
             continue  # pydantic counts only valid items; each invalid one has a sentence of its own
         if kind == "json_invalid":
             yield _TOO_DEEP  # its parser counts levels itself, and allows fewer of them than Python's
         elif kind == "extra_forbidden":
-            yield Violation("unknown-field", f"{field} is not a field" + (f"; {more}" if (more := hint(field)) else ""))
+            more = hint(field, model)
+            yield Violation("unknown-field", f"{field} is not a field" + (f"; {more}" if more else ""), at_field)
         elif kind == "missing":
-            yield Violation("missing-field", f"{field} is missing" + (f"; {good}" if (good := example(field)) else ""))
+            yield Violation("missing-field", f"{field} is missing; {_example(model, path, field)}", at_field)
         elif kind == "value_error" and isinstance(context["error"], BrokenRulesError):
-            yield from (Violation("conflicting-fields", sentence) for sentence in context["error"].sentences)
+            prefix = "" if context["error"].names_path else f"{field}: "
+            for sentence, words in context["error"].broken:
+                yield Violation("conflicting-fields", prefix + sentence, at_field if prefix else (), words)
         else:
-            yield Violation("invalid-value", _invalid_value(field, problem))
+            yield Violation("invalid-value", _invalid_value(model, path, field, problem), at_field)
 
 
-def _invalid_value(field: str, problem: ErrorDetails) -> str:
+def _example(model: type[BaseModel], path: tuple[int | str, ...], field: str) -> str:
+    return example(field, at(_schema(model), path))
+
+
+def _invalid_value(model: type[BaseModel], path: tuple[int | str, ...], field: str, problem: ErrorDetails) -> str:
     """Return the sentence for an invalid value at the path `field`. It contains no text from pydantic."""
     context, value = problem.get("ctx", {}), problem["input"]
     if field == "spec.model.source.uri" and isinstance(value, dict):
@@ -105,21 +138,26 @@ def _invalid_value(field: str, problem: ErrorDetails) -> str:
         return f"{field} is {_shown(value)}: this form is not valid; {other}"
     if (good := example_of_object(field)) and not isinstance(value, dict):
         return f"{field} is {_shown(value)}, but must be an object, for example {good}"
+    field_schema, parent = at(_schema(model), path), at(_schema(model), path[:-1])
+    write = ""
     if problem["type"] == "value_error":
         text = str(context["error"])
     elif "[key]" in problem["loc"][-1:]:
         text = f"the name must match {context.get('pattern') or 'the pattern of names'}"
     else:
-        text = expected(at(_schema(), field.partition(".")[2]), value)
-    write = example(field)
-    if write and text.startswith("must match "):
-        text = "this form is not valid"  # the pattern is long, and the example says more
-    return f"{field} is {_shown(value)}: {text}" + (f"; write {write}" if write else "")
+        text = expected(field_schema, value)
+        if needs_example(field_schema, value) or (field_schema.get("type") == "integer" and listed_value(field)):
+            in_map = "additionalProperties" in parent
+            shown = field.removesuffix(f".{path[-1]}") if in_map else field
+            write = f"; write {example(shown, parent if in_map else field_schema)}"
+        if problem["type"] == "string_pattern_mismatch" and write and len(field_schema["pattern"]) > _MAX_PATTERN:
+            text = "this form is not valid"  # the pattern is long, and the example says more
+    return f"{field} is {_shown(value)}: {text}{write}"
 
 
 @cache
-def _schema() -> JsonSchema:
-    return schema(Spec)
+def _schema(model: type[BaseModel]) -> JsonSchema:
+    return schema(model)
 
 
 def _shown(value: object) -> str:
@@ -127,11 +165,11 @@ def _shown(value: object) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _hidden(spec: dict[str, Any], error: ValidationError) -> list[Violation]:
+def _hidden(model: type[BaseModel], spec: dict[str, Any], error: ValidationError) -> list[Violation]:
     """Return the violations of rules that were not checked because a field is invalid. Change `spec`.
 
     A rule over several fields is only checked if all fields are valid, so the invalid fields are removed from `spec`. A
-    violation that names a removed field is dropped, because it may be a result of the removal.
+    violation of a rule that reads a removed field is dropped, because it may be a result of the removal.
     """
     removed: set[str] = set()
     violations: list[Violation] = []
@@ -144,13 +182,13 @@ def _hidden(spec: dict[str, Any], error: ValidationError) -> list[Violation]:
             _remove(spec, path)
             removed.add(next(str(part) for part in reversed(path) if isinstance(part, str)))
         try:
-            Spec.model_validate_json(json.dumps(spec), strict=True)
+            model.model_validate_json(json.dumps(spec), strict=True)
         except ValidationError as later:
             error = later
         else:
             break
-        rules = [violation for violation in _violations(error) if violation.kind == "conflicting-fields"]
-        violations += [v for v in rules if v not in violations and removed.isdisjoint(_WORD.findall(v.text))]
+        rules = [violation for violation in _violations(model, error) if violation.kind == "conflicting-fields"]
+        violations += [v for v in rules if v not in violations and removed.isdisjoint(v.reads)]
     return violations
 
 

@@ -35,7 +35,7 @@ class ExternalWriters:
     _external_changes: dict[Key, deque[float]] = field(default_factory=dict)
     """Times of the last external changes, by model."""
     _until: dict[Key, tuple[float, str]] = field(default_factory=dict)
-    """Time at which a conflict ends, and a description of the other writer, by model."""
+    """Time at which a conflict ends, and the message about the other writer, by model."""
     _manual: dict[Key, int] = field(default_factory=dict)
     """Last number of replicas that another writer has set, by model. It is removed when `take_manual` returns it."""
 
@@ -54,7 +54,7 @@ class ExternalWriters:
             return ""
         self._replicas[key] = replicas
         recent = {count: at for count, at in self._requested.get(key, {}).items() if now - at <= LATELY_S}
-        until, writer_text = self._until.get(key, (0.0, ""))
+        until, message = self._until.get(key, (0.0, ""))
         if before is not None and before != replicas and replicas not in recent:
             self._manual[key] = replicas
             changes = self._external_changes.setdefault(key, deque(maxlen=TIMES))
@@ -62,18 +62,19 @@ class ExternalWriters:
             if now < until or (len(changes) == TIMES and now - changes[0] <= WITHIN_S):
                 is_named = bool(writer) and writer not in OURS
                 writer_text = f"field manager {writer}" if is_named else "another controller or user"
-                until, _ = self._until[key] = (now + CALM_S, writer_text)
+                message = (
+                    f"{writer_text} has changed spec.replicas {TIMES} times within {WITHIN_S / 60:.0f} min, most recently "
+                    f"to {replicas}; Halcyon has stopped scaling the model and resumes 10 min after the last such "
+                    "change. Remove that writer, or set spec.scaling.mode: Paused"
+                )
+                until, _ = self._until[key] = (now + CALM_S, message)
         if now >= until:
             self._until.pop(key, None)
             self._requested[key] = recent | {desired: now}
             return ""
         # While Halcyon doesn't write, `desired` isn't requested, so it doesn't count as Halcyon's.
         self._requested[key] = recent
-        return (
-            f"{writer_text} has changed spec.replicas {TIMES} times within {WITHIN_S / 60:.0f} min, most recently "
-            f"to {replicas}; Halcyon has stopped scaling the model and resumes 10 min after the last such "
-            "change. Remove that writer, or set spec.scaling.mode: Paused"
-        )
+        return message
 
     def take_manual(self, key: Key) -> int | None:
         """Return the replicas that another writer last set since the previous call; None if it set none."""
@@ -91,7 +92,7 @@ class ExternalWriters:
         self.pause(key)
         self._until.pop(key, None)
         if message:
-            self._until[key] = (now + CALM_S, message.partition(" has changed spec.replicas")[0])
+            self._until[key] = (now + CALM_S, message)
         return message
 
     def pause(self, key: Key) -> None:

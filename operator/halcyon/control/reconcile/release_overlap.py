@@ -1,7 +1,7 @@
 """Overlap of Halcyon releases. If two operators manage the same namespace, only one may write the objects of a model.
 
-status.operator of a ModelDeployment names the release that manages it, by its Lease. Any service account may read that
-Lease.
+status.operator of a ModelDeployment names the release that manages it, by its Lease. status.conflictingOperator names
+the release that reports the overlap. Any service account may read their Leases.
 """
 
 # status.operator                               this release
@@ -62,14 +62,14 @@ class ReleaseOverlap:
             ApiError, Unreachable: a request failed that may succeed later.
         """
         key = Key(resource["metadata"]["namespace"], resource["metadata"]["name"])
-        conditions = (resource.get("status") or {}).get("conditions") or ()
-        reported = next((c for c in conditions if c["type"] == Type.OPERATOR_CONFLICT), None)
-        manager = str((resource.get("status") or {}).get("operator") or "")
+        status = resource.get("status") or {}
+        reported = next((c for c in status.get("conditions") or () if c["type"] == Type.OPERATOR_CONFLICT), None)
+        manager = str(status.get("operator") or "")
         if manager not in {"", self.release} and await self._is_live(manager):
             await self._report(key, resource, manager, reported)
             return manager
         self._logged.pop(key, None)
-        if reported is not None and not await self._is_live(reported["message"].partition(" ")[0]):
+        if reported is not None and not await self._is_live(str(status.get("conflictingOperator") or "")):
             await self._write(resource, [])
         return ""
 
@@ -124,7 +124,7 @@ class ReleaseOverlap:
             "apiVersion": kinds.MODEL_DEPLOYMENT.api_version,
             "kind": kinds.MODEL_DEPLOYMENT.kind,
             "metadata": {field: meta[field] for field in ("namespace", "name", "uid")},
-            "status": {"conditions": conditions} if conditions else {},
+            "status": {"conditions": conditions, "conflictingOperator": self.release} if conditions else {},
         }
         try:
             await self.client.apply(kinds.MODEL_DEPLOYMENT, body, subresource="status", manager=FIELD_MANAGER)

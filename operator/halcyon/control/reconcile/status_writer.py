@@ -75,7 +75,7 @@ class StatusWriter:
         self.counts.statuses += 1
         self._written_at[scope.key] = self.clock.monotonic()
         self.caches.own_writes.wrote(scope.key, kinds.MODEL_DEPLOYMENT, written)
-        for event in status_events(scope.status, desired):
+        for event in status_events(scope.status, desired, scope.resource.get("spec")):
             self.events.record(scope.resource, event)
         return None
 

@@ -43,7 +43,7 @@ class RecentEvents:
         elif before is not None:
             old, new = before.get("status") or {}, after.get("status") or {}
             if any(old.get(part) != new.get(part) for part in _STATUS_PARTS):
-                for event in status_events(old, new):
+                for event in status_events(old, new, after.get("spec")):
                     self._add(key, event)
 
     def of(self, key: Key) -> Sequence[Event]:

@@ -13,6 +13,7 @@ from halcyon.api.conditions import Reason
 from halcyon.api.spec import Spec, defaults
 from halcyon.api.types import duration_s
 from halcyon.control.objects import pod_interference, pods, volume_attachment
+from halcyon.control.objects.admission_messages import exceeds_quota
 from halcyon.control.objects.deployment_status import SlotState
 from halcyon.control.state.scope import Scope
 from halcyon.kube import pod_times
@@ -187,7 +188,7 @@ class ObservedRollout:
         if unschedulable:
             since, pod = min(unschedulable, key=lambda f: (f[0] is None, f[0], f[1]["metadata"]["name"]))
             return UnschedulablePod(_needs(pod, revision), since)
-        if slot and slot.revision == revision.key and "exceeded quota" in slot.rejection:
+        if slot and slot.revision == revision.key and exceeds_quota(slot.rejection):
             return UnschedulablePod(slot.rejection, slot.rejected_since)
         return None
 

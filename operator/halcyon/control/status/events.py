@@ -18,14 +18,16 @@ from halcyon.kube.event_recorder import NewEvent
 #                reason       BalancerDegraded
 # capacity       not ignored    ignored      Normal, CapacityIgnored
 # a decision     absent          present      Normal, ScaledUp or ScaledDown (Recommended if not Active)
-# rollout        no reason to    a reason     Normal, ReplacingPods
+# rollout        no reason to    a reason     Normal, ReplacingPods (unless the spec demands it)
 #                replace pods
 # rollout        no canary, or   waits for    Normal, CanaryPaused
 #                not paused at   a person
 #                this step
 # rollout        not Blocked     Blocked      Warning, RolloutBlocked (unless Stalled has that reason)
-def status_events(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[NewEvent]:
-    """Return the Events for the change from the status `before` to the status `after`."""
+def status_events(
+    before: Mapping[str, Any], after: Mapping[str, Any], spec: Mapping[str, Any] | None = None
+) -> list[NewEvent]:
+    """Return the Events for the change from the status `before` to the status `after` of a model with this spec."""
     old = {c["type"]: c for c in before.get("conditions") or ()}
     new = {c["type"]: c for c in after.get("conditions") or ()}
 
@@ -53,15 +55,21 @@ def status_events(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[N
     if ignored and not (before.get("capacity") or {}).get("ignored"):
         events.append(NewEvent("Normal", "CapacityIgnored", ignored))
     reported = {event.reason for event in events}
-    events += _rollout(before.get("rollout") or {}, after.get("rollout") or {}, reported=reported)
+    is_requested = ((spec or {}).get("rollout") or {}).get("strategy") == "Replace"
+    events += _rollout(before.get("rollout") or {}, after.get("rollout") or {}, is_requested, reported=reported)
     return [*events, *_decisions(before.get("scaling") or {}, after.get("scaling") or {})]
 
 
-def _rollout(before: Mapping[str, Any], after: Mapping[str, Any], *, reported: set[str]) -> list[NewEvent]:
-    """Return the Events of a rollout: it begins to replace pods, its canary pauses, or it becomes blocked."""
+def _rollout(
+    before: Mapping[str, Any], after: Mapping[str, Any], is_requested: bool, *, reported: set[str]
+) -> list[NewEvent]:
+    """Return the Events of a rollout: it begins to replace pods, its canary pauses, or it becomes blocked.
+
+    If `is_requested`, the spec demands the replacement of pods, which then needs no Event.
+    """
     events = []
     why = after.get("strategyReason")
-    if why and why.startswith("no capacity") and not before.get("strategyReason"):
+    if why and not is_requested and not before.get("strategyReason"):
         text = f"the rollout replaces pods one at a time and deletes each old pod before its successor is ready: {why}"
         events.append(NewEvent("Normal", "ReplacingPods", text))
     old, new = (rollout.get("canary") or {} for rollout in (before, after))

@@ -195,7 +195,7 @@ def test_an_unknown_field_names_the_place_of_the_right_one(path: str, value: Any
         ("batching.maxQueueDelay", 100, ["100us", "100ms"]),
         ("traffic.queueTimeout", 30, ["30ms", "30s"]),
         ("rollout.surgeTimeout", 300, ["300s", "300m"]),
-        ("traffic.drainTimeout", 10**6, ["500us, 2ms, 30s, 1m30s", "2h"]),
+        ("traffic.drainTimeout", 10**6, ["30s", "1m30s"]),
     ],
 )
 def test_durations_without_a_unit_get_examples_that_are_accepted(path: str, value: Any, examples: list[str]) -> None:

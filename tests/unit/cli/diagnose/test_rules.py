@@ -94,6 +94,8 @@ CASES: dict[str, tuple[Callable[[], Inventory], str, str]] = {
     "taints": (lambda: served(unschedulable("p", "", "0/3 nodes are available: 3 node(s) had untolerated taint {a: b}.")), "the nodes have taints that the pods don't tolerate", "tolerations"),
     "no room at all": (lambda: served(unschedulable("p", "", "because")), "no node fits the pod", "describe node"),
     "quota": (lambda: refusing("pods is forbidden: exceeded quota: gpus"), "a ResourceQuota rejects new pods", "raise the ResourceQuota"),
+    "unset quota": (lambda: refusing("pods is forbidden: failed quota: q: must specify limits.cpu for: triton"), "a ResourceQuota rejects new pods", "set the amounts"),
+    "no quota": (lambda: refusing('pods "quota-a" is forbidden: violates PodSecurity "restricted:latest"'), "the API server rejects new pods", "admission rule"),
     "refused": (lambda: refusing("admission webhook denied the request"), "the API server rejects new pods", "admission rule"),
     "no balancer": (lambda: served(model=condition("BalancerReady", "False", "BalancerNotReady")), "no balancer is ready, so requests fail", "kubectl describe pods"),
     "rolled back": (scenes.failed, "the spec's revision failed and is not served", "is not retried automatically"),

@@ -86,6 +86,7 @@ def test_a_token_that_no_header_can_have_is_refused(token: str) -> None:
         ('admission webhook "policy" denied the request: no', "the cluster at https://c rejects the change: admission"),
         ("ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no", "rejects the change"),
         ('modeldeployments "m" is forbidden: exceeded quota: models', "rejects the change"),
+        ('pods "m" is forbidden: failed quota: q: must specify limits.cpu for: triton', "rejects the change"),
     ],
 )
 def test_rejections_by_policies_are_no_lack_of_permissions(message: str, words: str) -> None:

@@ -57,7 +57,7 @@ class Watched:
         self.subject = ReleaseOverlap(self.kube, DrivenClock(lambda: self.now), OWN)
 
     async def look(self, named: str = OTHER, conditions: list[Any] | None = None) -> str:
-        status = {"operator": named, "conditions": conditions or []}
+        status = {"operator": named, "conditions": conditions or [], "conflictingOperator": OTHER}
         return await self.subject.manager(resource(status=status))
 
 
@@ -82,7 +82,8 @@ async def test_a_model_of_a_running_release_is_left_alone_with_a_condition(
         watched.now += 15.0
 
     assert manager == "halcyon-overlap"
-    assert applied["status"].keys() == {"conditions"}
+    assert applied["status"].keys() == {"conditions", "conflictingOperator"}
+    assert applied["status"]["conflictingOperator"] == OWN
     (condition,) = conditions
     assert (condition["type"], condition["status"], condition["reason"]) == (
         "OperatorConflict",
@@ -133,7 +134,7 @@ async def test_many_models_cost_one_read_of_the_lease() -> None:
 
 async def test_the_condition_of_a_release_that_is_gone_is_removed() -> None:
     watched = Watched()
-    condition = {"type": "OperatorConflict", "status": "True", "message": f"{OTHER} also watches this namespace"}
+    condition = {"type": "OperatorConflict", "status": "True", "message": "another release"}
     watched.kube.renew(OTHER)
     await watched.look(OWN, [condition])
     assert watched.kube.applied == []

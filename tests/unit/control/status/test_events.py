@@ -78,8 +78,6 @@ NO_ROOM = {
     [
         ({}, NO_ROOM, [("Normal", "ReplacingPods")]),
         (NO_ROOM, NO_ROOM, []),
-        # Whoever asked for it knows.
-        ({}, {"strategyReason": "spec.rollout.strategy is Replace"}, []),
         ({}, {"phase": "Blocked", "message": "is waiting for capacity"}, [("Warning", "RolloutBlocked")]),
         ({"phase": "Blocked"}, {"phase": "Blocked", "message": "waits for more room"}, []),
     ],
@@ -90,6 +88,17 @@ def test_unrequested_steps_of_a_rollout_cause_one_event(
     events = status_events({**status(**GOOD), "rollout": before}, {**status(**GOOD), "rollout": after})
 
     assert [(h.type, h.reason) for h in events] == expected
+
+
+@pytest.mark.parametrize(("strategy", "reasons"), [("Replace", []), ("Auto", ["ReplacingPods"])])
+@pytest.mark.parametrize(
+    "why", ["spec.rollout.strategy is Replace", "volume data is attached to node n1", "no capacity for it"]
+)
+def test_a_replacement_that_the_spec_demands_causes_no_event(strategy: str, reasons: list[str], why: str) -> None:
+    before, after = status(**GOOD), {**status(**GOOD), "rollout": {"strategyReason": why}}
+    events = status_events(before, after, {"rollout": {"strategy": strategy}})
+
+    assert [event.reason for event in events] == reasons
 
 
 def test_a_blocked_and_stalled_rollout_is_reported_as_blocked_alone() -> None:
