@@ -299,10 +299,11 @@ class KubeClient(Kube):
     ) -> tuple[list[Object], str]:
         items: list[Object] = []
         version = ""
-        async for page, version in self.pages(
+        async for page, listed_at in self.pages(
             kind, namespace=namespace, selector=selector, metadata_only=metadata_only
         ):
             items += page
+            version = listed_at
         return items, version
 
     @override

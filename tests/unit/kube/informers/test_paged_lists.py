@@ -33,6 +33,7 @@ class Server:
         """Nobody's credentials."""
 
     async def request(self, method: str, url: str, **_: object) -> Any:
+        assert method == "GET"
         query = parse_qs(urlsplit(url).query)
         if "watch" in query:
             await asyncio.Event().wait()
