@@ -35,7 +35,8 @@ REASONS: Final[Mapping[Type, tuple[Reason, ...]]] = {
     ),
     Type.SCALING_ACTIVE: (
         *(Reason.SCALING_ACTIVE, Reason.FIXED_REPLICAS, Reason.METRICS_MISSING, Reason.HPA_INACTIVE),
-        *(Reason.EXTERNAL_AUTOSCALER, Reason.EXTERNAL_WRITER, Reason.PAUSED, Reason.RECOMMENDING, Reason.UNKNOWN),
+        *(Reason.EXTERNAL_AUTOSCALER, Reason.EXTERNAL_WRITER, Reason.PAUSED, Reason.RECOMMENDING),
+        *(Reason.SCALING_DISABLED, Reason.UNKNOWN),
     ),
     Type.OPERATOR_CONFLICT: (Reason.RELEASE_OVERLAP,),
     Type.AUTOSCALER_CONFLICT: (Reason.EXTERNAL_AUTOSCALER, Reason.EXTERNAL_WRITER),

@@ -178,6 +178,9 @@ class Reason(StrEnum):
     """A metric is missing or stale. The replicas stay as they are."""
     HPA_INACTIVE = "HPAInactive"
     """The HPA reports that it cannot scale. The message is the HPA's."""
+    SCALING_DISABLED = "ScalingDisabled"
+    """spec.replicas is 0, which disables spec.scaling.policy `Rules`, as it disables an HPA. The minimum number of
+    replicas runs. To enable scaling, set spec.replicas to this number."""
     EXTERNAL_AUTOSCALER = "ExternalAutoscaler"
     """Another autoscaler targets this ModelDeployment, or the Deployment of its servers. Halcyon has stopped scaling
     the model."""

@@ -65,7 +65,8 @@ class BucketAccess:
 
     def volumes(self) -> dict[str, Object]:
         """Return the volumes with credentials and certificates for the bucket, by mount path."""
-        by_path = download.volumes(self.source, self.site)
+        # A runner isn't restarted, so its pod waits for the Secret.
+        by_path = download.volumes(self.source, self.site, waits_for_secret=True)
         return {self._at(path): volume | {"name": f"{self.place}-{volume['name']}"} for path, volume in by_path.items()}
 
     def ports(self) -> Iterator[int]:

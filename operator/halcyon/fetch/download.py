@@ -70,6 +70,23 @@ class Remote:
     """HTTP proxy of the site; None if pods connect directly."""
     site_ca: Path | None = None
     """File with the CA certificates (PEM) of the site; None if there is none."""
+    secret: str = ""
+    """Name of the credentials Secret, for error messages."""
+
+    @property
+    def secret_keys(self) -> list[str]:
+        """Keys of the credentials Secret; empty if it doesn't exist."""
+        # The kubelet's own entries begin with two dots.
+        files = [] if self.credentials is None else self.credentials.iterdir()
+        return sorted(file.name for file in files if not file.name.startswith(".."))
+
+    @property
+    def needed_keys(self) -> str:
+        """Keys that the credentials Secret needs for this URL, as text for error messages."""
+        if self.identity is not None:
+            return stores.CA
+        scheme = urlsplit(self.url).scheme
+        return stores.NEEDED.get(scheme, hugging_face.TOKEN if scheme == "hf" else "authorization")
 
     @property
     def server(self) -> str:
@@ -114,6 +131,11 @@ def download(
         StoreError: the store cannot be reached, or denies access, or the credentials can't be used.
     """
     _empty(folder)
+    if remote.credentials is not None and not remote.secret_keys:
+        raise StoreError(
+            f"{remote.url}: Secret {remote.secret}, which spec.model.source.credentials.secretName names, does not exist or is "
+            f"empty; create it in the model's namespace, with {remote.needed_keys}"
+        )
     secrets = stores.secret_values(remote.credentials, remote.site_ca)
     if remote.token is not None and not remote.token.is_file():
         raise StoreError(
@@ -370,9 +392,10 @@ def _store_error(error: Exception, remote: Remote, secrets: Mapping[str, str], d
             f"{remote.identity.audience}, and may have to be allowed to read the bucket"
         )
     if denied:
-        needed = stores.NEEDED.get(urlsplit(remote.url).scheme, "authorization")
+        keys = f" (Secret {remote.secret} has {', '.join(remote.secret_keys)[:_MAX_SHOWN]})" if remote.secret else ""
         return StoreError(
-            f"{remote.url}: the store denied access; set spec.model.source.credentials.secretName to a Secret with {needed} that may read it: {message[:_MAX_SHOWN]}"
+            f"{remote.url}: the store denied access; set spec.model.source.credentials.secretName to a Secret with "
+            f"{remote.needed_keys} that may read it{keys}: {message[:_MAX_SHOWN]}"
         )
     if isinstance(error, exceptions.PreconditionError):
         return StoreError(f"{remote.url} changed during the download; put each version into its own folder")

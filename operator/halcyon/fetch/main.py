@@ -186,6 +186,7 @@ def _remote(args: argparse.Namespace) -> Remote | None:
         args.private,
         None if args.proxy is None else SiteProxy(args.proxy, tuple(filter(None, args.no_proxy.split(",")))),
         args.ca,
+        args.secret,
     )
 
 
@@ -222,6 +223,7 @@ def _arguments(argv: Sequence[str]) -> tuple[Request, Path | None]:
         "--limit-bytes", type=int, default=20 * 2**30, help="maximum bytes to write; default: %(default)s"
     )
     parser.add_argument("--credentials", type=Path, help="folder with the Secret's keys as files")
+    parser.add_argument("--secret", default="", help="name of this Secret, for error messages")
     parser.add_argument("--identity", help="identity for which the service account's token is exchanged, as JSON")
     parser.add_argument("--token", type=Path, help="file with the service account's token")
     parser.add_argument("--proxy", help="URL of the site's HTTP proxy; default: connect directly")

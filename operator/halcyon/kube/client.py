@@ -36,6 +36,8 @@ SILENCE_S = 100.0
 """Time without any event, in seconds, after which a watch counts as dead. A watch receives a bookmark about once a
 minute, sometimes slightly later."""
 CHUNK = 500
+PAGE_TRIES, PAGE_RETRY_S = 5, 1.0
+"""Maximum number of attempts to read a page of a list after the first page, and the minimum seconds between them."""
 Object = kinds.Object
 _METADATA = "application/json;as={kind};g=meta.k8s.io;v=v1,application/json"
 
@@ -93,6 +95,16 @@ class Kube(Protocol):
         self, kind: Kind, *, namespace: str = "", selector: str = "", metadata_only: bool = False
     ) -> tuple[list[Object], str]:
         """Return all objects of a kind, and the resourceVersion of the list. The list is read in pages."""
+
+    async def pages(
+        self, kind: Kind, *, namespace: str = "", selector: str = "", metadata_only: bool = False
+    ) -> AsyncGenerator[tuple[list[Object], str], None]:
+        """Yield the pages of a list, each with the resourceVersion of the list, so that never all objects are in memory.
+
+        Raises:
+            Gone: the list took so long that its other pages are no longer available.
+        """
+        yield await self.list(kind, namespace=namespace, selector=selector, metadata_only=metadata_only)
 
     def watch(
         self, kind: Kind, *, since: str, namespace: str = "", selector: str = "", metadata_only: bool = False
@@ -285,16 +297,38 @@ class KubeClient(Kube):
     async def list(
         self, kind: Kind, *, namespace: str = "", selector: str = "", metadata_only: bool = False
     ) -> tuple[list[Object], str]:
+        items: list[Object] = []
+        version = ""
+        async for page, listed_at in self.pages(
+            kind, namespace=namespace, selector=selector, metadata_only=metadata_only
+        ):
+            items += page
+            version = listed_at
+        return items, version
+
+    @override
+    async def pages(
+        self, kind: Kind, *, namespace: str = "", selector: str = "", metadata_only: bool = False
+    ) -> AsyncGenerator[tuple[list[Object], str], None]:
         query = {"limit": str(CHUNK)} | ({"labelSelector": selector} if selector else {})
         accept = _METADATA.format(kind="PartialObjectMetadataList") if metadata_only else PLAIN
-        items: list[Object] = []
+        tries = 0
         while True:
-            page = await self._transport.json("GET", kind.path(namespace), query=query, accept=accept)
+            tries += 1
+            try:
+                page = await self._transport.json("GET", kind.path(namespace), query=query, accept=accept)
+            except errors.Busy as error:
+                # A busy API server may reject one of many pages. The earlier ones needn't be read again.
+                if "continue" not in query or tries == PAGE_TRIES:
+                    raise
+                await asyncio.sleep(max(error.retry_after_s or 0.0, PAGE_RETRY_S))
+                continue
             # Items of a list have no apiVersion and kind. Add them, so that comparison with the desired objects finds no difference.
-            items += [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in page.get("items") or []]
-            query["continue"] = page["metadata"].get("continue") or ""
-            if not query["continue"]:
-                return items, page["metadata"]["resourceVersion"]
+            items = [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in page.get("items") or []]
+            yield items, page["metadata"]["resourceVersion"]
+            if not (token := page["metadata"].get("continue")):
+                return
+            query["continue"], tries = token, 0
 
     @override
     async def watch(

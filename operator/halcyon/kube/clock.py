@@ -16,6 +16,15 @@ SLICE_S = 0.02
 _Item = TypeVar("_Item")
 
 
+def monotonic() -> float:
+    """Return the seconds since an arbitrary moment, including the time for which the machine was suspended.
+
+    Linux stops the clock of `time.monotonic` during a suspend, so a leader would not notice that its Lease has expired.
+    """
+    clock = getattr(time, "CLOCK_BOOTTIME", None)  # only Linux has it
+    return time.monotonic() if clock is None else time.clock_gettime(clock)
+
+
 class Clock(Protocol):
     """Interface for monotonic time (for durations) and wall-clock time (for timestamps)."""
 
@@ -29,7 +38,7 @@ class Clock(Protocol):
 class SystemClock:
     """Clock of the operating system."""
 
-    monotonic = staticmethod(time.monotonic)
+    monotonic = staticmethod(monotonic)
     wall = staticmethod(time.time)
 
 
@@ -43,7 +52,7 @@ class ClusterClock:
     every deadline computed from such a time would seem to have passed.
     """
 
-    monotonic = staticmethod(time.monotonic)
+    monotonic = staticmethod(monotonic)
 
     def __init__(self, machine: Callable[[], float] = time.time) -> None:
         """Create a clock that has the time of `machine`, in seconds since the epoch, until the API server has responded."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections import deque
 from dataclasses import dataclass
 
@@ -30,8 +31,8 @@ PENDING = 1000
 """Maximum number of queued events. Each takes 1.5 KiB. The number is enough for 20 events for each of 50 models."""
 WRITERS = 4
 MAX_TRIES, RETRY_S = 12, 10.0
-"""Maximum number of attempts to write an event while the API server is unavailable, and the seconds between them, as in
-client-go."""
+"""Maximum number of attempts to write an event, as in client-go, and the seconds between attempts in a namespace in
+which the last one failed."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,23 @@ class NewEvent:
     message: str
 
 
+@dataclass(eq=False)
+class _Entry:
+    event: Object
+    tries: int = 0
+    """Number of failed attempts to write the event."""
+
+    @property
+    def namespace(self) -> str:
+        return str(self.event["metadata"]["namespace"])
+
+
 class EventRecorder:
-    """Writer of events that works in the background, so that a slow API server does not delay scaling."""
+    """Writer of events that works in the background, so that a slow API server does not delay scaling.
+
+    After a failed write, for example because an admission webhook is down, the namespace is paused: only one event at a
+    time is tried there, so that events of other namespaces don't wait.
+    """
 
     def __init__(self, client: Kube, *, instance: str, clock: Clock) -> None:
         """Create the recorder. `instance` is the name of this replica of the operator."""
@@ -53,8 +69,10 @@ class EventRecorder:
         self._instance = instance
         self._clock = clock
         self._recorded_at: dict[tuple[str, str, str], float] = {}
-        self._pending: deque[Object] = deque()
-        """Events that have not been written yet, oldest first."""
+        self._pending: deque[_Entry] = deque()
+        """Events that have not been written yet, oldest first. Events whose write failed follow the others."""
+        self._paused: dict[str, float] = {}
+        """Monotonic time of the next attempt, by namespace in which the last attempt failed; infinite during it."""
         self._queued = asyncio.Event()
         self._suffix = 0
 
@@ -91,12 +109,12 @@ class EventRecorder:
             },
         }
         if len(self._pending) >= PENDING:
-            lost = self._pending.popleft()
+            lost = self._pending.popleft().event
             log.warning(
                 "too many queued events; the oldest is dropped",
                 extra={"key": _subject(lost), "lost": lost["reason"], "limit": PENDING},
             )
-        self._pending.append(event)
+        self._pending.append(_Entry(event))
         self._queued.set()
         return True
 
@@ -115,35 +133,64 @@ class EventRecorder:
                 group.create_task(self._write(), name=f"events-{n}")
 
     async def flush(self, within_s: float) -> None:
-        """Write the queued events for at most `within_s` seconds.
+        """Write the queued events for at most `within_s` seconds, those of paused namespaces last.
 
         Events that are still queued after this time are lost.
         """
+        entries = sorted(self._pending, key=lambda entry: entry.namespace in self._paused)
+        self._pending.clear()
         with contextlib.suppress(TimeoutError, errors.LeaseLost):
             async with asyncio.timeout(within_s):
-                while self._pending:
-                    await self._write_event(self._pending.popleft())
+                for entry in entries:
+                    await self._write_event(entry.event)
 
     async def _write(self) -> None:
         while True:
-            while self._pending:
-                event = self._pending.popleft()
-                for _ in range(MAX_TRIES):
-                    if await self._write_event(event):
-                        break
-                    await asyncio.sleep(RETRY_S)
+            while (entry := self._take()) is not None:
+                await self._try(entry)
             self._queued.clear()
-            await self._queued.wait()
+            resume_at = min((self._paused.get(entry.namespace, 0.0) for entry in self._pending), default=math.inf)
+            wait_s = max(resume_at - self._clock.monotonic(), 0.001)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None if wait_s == math.inf else wait_s):
+                    await self._queued.wait()
+
+    def _take(self) -> _Entry | None:
+        """Remove and return the first queued event whose namespace is not paused; None if there is none."""
+        now = self._clock.monotonic()
+        entry = next((e for e in self._pending if self._paused.get(e.namespace, 0.0) <= now), None)
+        if entry is not None:
+            self._pending.remove(entry)
+            if entry.namespace in self._paused:
+                self._paused[entry.namespace] = math.inf
+        return entry
+
+    async def _try(self, entry: _Entry) -> None:
+        """Write the event, or queue it again. If this task is cancelled meanwhile, `flush` writes the event."""
+        try:
+            is_done = await self._write_event(entry.event)
+        except asyncio.CancelledError:
+            self._pending.appendleft(entry)
+            raise
+        if is_done:
+            if self._paused.pop(entry.namespace, None) is not None:
+                self._queued.set()  # for the other writers
+            return
+        self._paused[entry.namespace] = self._clock.monotonic() + RETRY_S
+        entry.tries += 1
+        if entry.tries < MAX_TRIES and len(self._pending) < PENDING:
+            self._pending.append(entry)
 
     async def _write_event(self, event: Object) -> bool:
-        """Write the event. Return False if the API server was unavailable, so that a retry may succeed."""
+        """Write the event. Return False if a retry may succeed, for example because the API server was unavailable."""
         try:
             await self._client.create(EVENT, event, namespace=event["metadata"]["namespace"])
-        except errors.Conflicted:  # it was written before, and the response was lost
-            return True
         except (errors.ApiError, errors.Unreachable) as error:
+            # An event that exists was written before, and the response was lost. The other conflict is one of quotas.
+            if isinstance(error, errors.Conflicted) and error.reason != "Conflict":
+                return True
             log.warning("cannot write an event", extra={"key": _subject(event), "error": str(error)})
-            return not isinstance(error, errors.Busy | errors.Unreachable)
+            return not isinstance(error, errors.Busy | errors.Conflicted | errors.Unreachable)
         return True
 
 

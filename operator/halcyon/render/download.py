@@ -24,6 +24,7 @@ def arguments(source: Source, site: SiteDownloads = NO_DOWNLOADS) -> list[str]:
         "path": source.path,
         "sha256": None if source.digest is None else source.digest.removeprefix("sha256:"),
         "credentials": _CREDENTIALS if source.credentials and source.credentials.secret_name else None,
+        "secret": source.credentials.secret_name if source.credentials else None,
         "identity": identity and identity.to_json(),
         "token": identity and f"{_IDENTITY}/token",
         "limit-bytes": int(quantity(source.size_limit or DEFAULT_SIZE_LIMIT)),
@@ -34,15 +35,20 @@ def arguments(source: Source, site: SiteDownloads = NO_DOWNLOADS) -> list[str]:
     return [f"--{name}={value}" for name, value in values.items() if value is not None]
 
 
-def volumes(source: Source, site: SiteDownloads = NO_DOWNLOADS) -> dict[str, Object]:
-    """Return the volumes with credentials and certificates, by mount path. Only the fetcher's container mounts them."""
+def volumes(source: Source, site: SiteDownloads = NO_DOWNLOADS, *, waits_for_secret: bool = False) -> dict[str, Object]:
+    """Return the volumes with credentials and certificates, by mount path. Only the fetcher's container mounts them.
+
+    If the Secret or the ConfigMap is missing, the fetcher reports this. With `waits_for_secret`, the kubelet waits for
+    the Secret instead, and reports this only in an Event.
+    """
     by_path: dict[str, Object] = {}
     if source.uri is not None and site.ca_config_map is not None:
-        # If the ConfigMap is missing, the fetcher reports this. Otherwise the kubelet would wait for it.
         items = [{"key": "ca.crt", "path": "ca.crt"}]
         by_path[_CA] = {"name": "ca", "configMap": {"name": site.ca_config_map, "items": items, "optional": True}}
     if source.credentials is not None and source.credentials.secret_name is not None:
-        by_path[_CREDENTIALS] = {"name": "credentials", "secret": {"secretName": source.credentials.secret_name}}
+        secret: Object = {"secretName": source.credentials.secret_name}
+        secret |= {} if waits_for_secret else {"optional": True}
+        by_path[_CREDENTIALS] = {"name": "credentials", "secret": secret}
     if (identity := _identity(source)) is not None:
         token = {"path": "token", "audience": identity.audience, "expirationSeconds": _TOKEN_LIFETIME_S}
         by_path[_IDENTITY] = {"name": "identity", "projected": {"sources": [{"serviceAccountToken": token}]}}

@@ -14,7 +14,7 @@ storing a report (`observation_store`), and validating a token (the caller's `Au
 # | a token of any account but `NAMESPACE/NAME-balancer`, | 403                                            |
 # | or bound to no pod                                    |                                                |
 # | a token for a model that doesn't exist                | 403                                            |
-# | the authenticator is unavailable                      | 503: the agent retries                         |
+# | the authenticator is unavailable                      | 503 with Retry-After                           |
 # | the operator starts, or more than `MAX_WAITING` agents | 503 with Retry-After                          |
 # | wait for a review                                     |                                                |
 # | a report about a model, or by an agent, other than    | close 1008                                     |
@@ -205,9 +205,8 @@ class Collector:
                 identity = await self._reviewed(token)
             except Exception as error:
                 _log.warning("a token could not be checked: %s", error)
-                raise self._refusal(
-                    "unreviewed", web.HTTPServiceUnavailable, "the token could not be checked; retry later"
-                ) from error
+                text = "the token could not be checked; retry later"
+                raise self._refusal("unreviewed", web.HTTPServiceUnavailable, text, RETRY_AFTER_S) from error
         if identity is None:
             self._failures.take(address)
             raise self._refusal(

@@ -254,6 +254,16 @@ async def test_a_flood_is_cut_off_and_a_steady_stream_is_not() -> None:
         assert scene.count("rate_limited") == 1
 
 
+async def test_a_token_that_cannot_be_checked_now_is_sent_again_soon() -> None:
+    async with served() as scene:
+        scene.accounts.down = True
+        with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
+            await scene.connect("good")
+        assert caught.value.status == 503
+        assert caught.value.headers is not None
+        assert caught.value.headers["Retry-After"] == str(module.RETRY_AFTER_S)
+
+
 async def test_an_accepted_token_is_not_reviewed_again_within_a_minute() -> None:
     async with served() as scene:
         for _ in range(3):

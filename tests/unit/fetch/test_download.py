@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from obstore import exceptions
 
 from halcyon.api.documents.store_identity import StoreIdentity
-from halcyon.fetch.download import Remote, _store_error
+from halcyon.fetch.download import Remote, _store_error, download
+from halcyon.fetch.errors import StoreError
 
 FAILURE = "the request for a model at http://store.example/a/b failed: connection refused"
 REMOTE = Remote(url="s3://models/a", endpoint="http://store.example")
@@ -71,3 +74,36 @@ def test_an_object_with_two_slashes_in_its_key_is_named() -> None:
     message = masked_error('Encountered object with invalid path: Path "a//junk.bin" contained empty path segment')
     assert message.startswith("s3://models/a: the object a//junk.bin ")
     assert "rename or delete it" in message
+
+
+@pytest.mark.parametrize(
+    ("url", "needed"),
+    [
+        ("s3://models/a", "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"),
+        ("gs://models/a", "GOOGLE_SERVICE_ACCOUNT_KEY"),
+        ("hf://acme/m@0123456789012345678901234567890123456789", "HF_TOKEN"),
+        ("https://models.example/a.tar.gz", "authorization"),
+        ("mlflow://m/1", "authorization"),
+    ],
+)
+def test_a_missing_secret_is_named_with_the_keys_that_it_needs(tmp_path: Path, url: str, needed: str) -> None:
+    mount = tmp_path.with_name(
+        f"{tmp_path.name}-credentials"
+    )  # as the kubelet mounts an optional Secret that doesn't exist
+    (mount / "..1").mkdir(parents=True)
+    (mount / "..data").symlink_to("..1")
+    remote = Remote(url, credentials=mount, secret="models-s3")
+
+    with pytest.raises(StoreError, match=f"Secret models-s3, which .* does not exist or is empty; .*, with {needed}$"):
+        download(remote, tmp_path, lambda _: None)
+
+
+def test_a_denial_names_the_keys_that_the_secret_has(tmp_path: Path) -> None:
+    (tmp_path / "AWS_ACCESS_KEY").write_text("AKIAX")
+    remote = Remote("s3://models/a", credentials=tmp_path, secret="models-s3")
+    message = str(_store_error(exceptions.PermissionDeniedError("403 Forbidden"), remote, {}, ""))
+
+    assert (
+        "with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY that may read it (Secret models-s3 has AWS_ACCESS_KEY)"
+        in message
+    )

@@ -85,6 +85,16 @@ def test_secret_beside_an_identity_is_mounted_for_its_ca() -> None:
     assert [volume["name"] for volume in download.volumes(read).values()] == ["credentials", "identity"]
 
 
+def test_pod_starts_without_its_secret_so_that_the_fetcher_names_it() -> None:
+    read = spec(source("s3://models/m", {"secretName": "models-s3"})).model.source
+    (volume,) = download.volumes(read).values()
+    (waiting,) = download.volumes(read, waits_for_secret=True).values()
+
+    assert volume["secret"] == {"secretName": "models-s3", "optional": True}
+    assert "--secret=models-s3" in download.arguments(read)
+    assert waiting["secret"] == {"secretName": "models-s3"}
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

@@ -135,6 +135,6 @@ def _states(document: Any) -> Any:  # any JSON value
         **{k: v for k, v in document.items() if k in _SOON},
         "conditions": [(c["type"], c["status"], c["reason"]) for c in document.get("conditions") or ()],
         "scaling": {k: (document.get("scaling") or {}).get(k) for k in ("actuator", "desired")},
-        "model": (document.get("model") or {}).get("versions"),
+        "model": {k: (document.get("model") or {}).get(k) for k in ("name", "versions")},
         "rollout": {k: v for k, v in (document.get("rollout") or {}).items() if k != "message"},
     }

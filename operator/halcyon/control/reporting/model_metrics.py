@@ -145,8 +145,8 @@ def _scaling_samples(scaled: ModelState, published: Mapping[str, Any]) -> Sample
     decision = scaled.decision
     if decision is None:
         return
-    # If an HPA decides, only the status has its replicas and limits.
-    is_by_hpa = decision.desired is None
+    # If an HPA decides, only the status has its replicas and limits. While scaling is disabled, only the status has the minimum.
+    is_by_hpa = decision.desired is None or "off" in decision.limited_by
     if (desired := published.get("desired") if is_by_hpa else decision.desired) is not None:
         yield per_model_metrics.DESIRED, (), desired
     for part in {part.name: part for part in decision.parts}.values():

@@ -80,7 +80,9 @@ def build_foundation(
         reports=BalancerErrorStore(on_change=lambda namespace, name: queue.add(Key(namespace, name))),
         elector=elector,
         leadership=LeaderState(elector),
-        prometheus=None if settings.prometheus is None else PrometheusSource(settings.prometheus, registry=registry),
+        prometheus=None
+        if settings.prometheus is None
+        else PrometheusSource(settings.prometheus, monotonic=clock.monotonic, registry=registry),
     )
 
 

@@ -32,6 +32,7 @@ _LONG = 1024
 # none            -                       -                   -           -              True     FixedReplicas
 # set             an HPA                  -                   -           -              False    ExternalAutoscaler
 # set             another writer          -                   -           -              False    ExternalWriter
+# Rules at 0      none                    -                   Active      -              False    ScalingDisabled
 # set             none                    none, or no report  -           -              Unknown
 #                                         ever arrived
 # set             none                    signals missing     -           -              False    MetricsMissing
@@ -50,6 +51,12 @@ def active(scope: Scope, plan: ReconcilePlan) -> Condition:
     if scaling is None:
         text = f"the number of replicas is fixed: spec.replicas is {plan.replicas}{_user_reason(scope)}"
         return Condition(kind, status=True, reason=Reason.FIXED_REPLICAS, message=text)
+    if plan.spec.replicas == 0 and scaling.policy == "Rules" and scaling.mode == "Active" and scaling.min_replicas:
+        text = (
+            f"spec.replicas is 0, which disables the policy Rules, as it disables an HPA: the replicas stay at {plan.replicas}. To "
+            f"enable it, run kubectl scale mdep {scope.key.name} --replicas={plan.replicas}"
+        )
+        return Condition(kind, status=False, reason=Reason.SCALING_DISABLED, message=text)
     decision = published_decision(scope)
     if scope.scaling.settling and (previous := previous_condition(scope, kind)) is not None:
         return previous
@@ -173,8 +180,8 @@ def make(scope: Scope, plan: ReconcilePlan) -> dict[str, Any]:
             scaling["parts"] = [{"name": p.name, "replicas": p.replicas, "why": p.why[:_LONG]} for p in decision.parts]
         if decision.signals:
             scaling["signals"] = [_signal(s) for s in decision.signals]
-    if decision is not None and decision.desired is not None:
-        scaling["desired"] = decision.desired
+    if (desired := _desired(plan, decision)) is not None:
+        scaling["desired"] = desired
     elif plan.actuator is Actuator.HPA and scaling["policy"] == "Rules":
         scaling |= _hpa_decision(scope, decision)
     if scope.scaling.changes:
@@ -182,12 +189,17 @@ def make(scope: Scope, plan: ReconcilePlan) -> dict[str, Any]:
     return scaling
 
 
+def _desired(plan: ReconcilePlan, decision: Decision | None) -> int | None:
+    """Return the desired replicas of a decision; None if the HPA decides. While scaling is disabled, the minimum runs."""
+    return plan.replicas if decision is not None and "off" in decision.limited_by else decision and decision.desired
+
+
 def replica_columns(scope: Scope, plan: ReconcilePlan) -> dict[str, str]:
     """Return the number of desired replicas and its range, for the columns of `kubectl get`."""
     if plan.spec is None:
         return {}
-    decision = published_decision(scope)
-    columns = {"desired": str(plan.replicas if decision is None or decision.desired is None else decision.desired)}
+    desired = _desired(plan, published_decision(scope))
+    columns = {"desired": str(plan.replicas if desired is None else desired)}
     if plan.spec.scaling is not None:
         columns["range"] = f"{plan.spec.scaling.min_replicas}-{plan.spec.scaling.max_replicas}"
     return columns

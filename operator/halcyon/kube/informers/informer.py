@@ -202,13 +202,15 @@ class Informer:
                 await asyncio.sleep(delay)
 
     async def _replace(self, scope: _Scope) -> None:
-        items, version = await self.client.list(
+        pages = self.client.pages(
             self.kind, namespace=scope.namespace, selector=self.selector, metadata_only=self.metadata_only
         )
-        present = set()
-        for item in items:
-            if (key := self._take(item)) is not None:
-                present.add(key)
+        present: set[Key] = set()
+        version = ""
+        async with aclosing(pages) as stream:
+            async for items, listed_at in stream:
+                present |= {key for item in items if (key := self._take(item)) is not None}
+                version = listed_at
         cached = [*self._objects, *self._unreadable]
         for key in [k for k in cached if k not in present and scope.namespace in {"", k.namespace}]:
             self._drop(key)

@@ -194,7 +194,9 @@ class PrometheusSource:
         `kind`.
         """
         intervals = replace(self._intervals, timeout_s=timeout_s)
-        other = PrometheusSource(self._site, intervals=intervals, query=self._query, kind=kind)
+        other = PrometheusSource(
+            self._site, monotonic=self._monotonic, wall=self._wall, intervals=intervals, query=self._query, kind=kind
+        )
         other.requests = self.requests
         return other
 

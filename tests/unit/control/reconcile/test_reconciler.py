@@ -13,7 +13,12 @@ from typing_extensions import override
 
 from halcyon.control.desired.plan import ReconcilePlan
 from halcyon.control.reconcile.reconciler import Reconciler
-from halcyon.control.reconcile.status_writer import COUNTS_INTERVAL_S, STATES_INTERVAL_S, STATUS_INTERVAL_S
+from halcyon.control.reconcile.status_writer import (
+    COUNTS_INTERVAL_S,
+    STATES_INTERVAL_S,
+    STATUS_INTERVAL_S,
+    _min_interval_s,
+)
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.control.state.scope import PublishedScaling, Signals
 from halcyon.kube import errors
@@ -283,3 +288,19 @@ async def test_a_dead_backend_is_restarted_while_a_webhook_of_services_is_down()
         await team.reconciler.reconcile(Key("team", "one"))
 
     assert names.RESTART_ANNOTATION in team.api.objects[POD, "team", "one-a-0"]["metadata"]["annotations"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "interval_s"),
+    [
+        ({"model": {"name": "other", "versions": ["1"]}}, STATES_INTERVAL_S),
+        ({"model": {"name": "digits", "versions": ["1", "2"]}}, STATES_INTERVAL_S),
+        ({"model": {"name": "digits", "versions": ["1"], "error": "no backend"}}, STATUS_INTERVAL_S),
+        ({"summary": {"queue": "12"}}, STATUS_INTERVAL_S),
+    ],
+)
+def test_status_names_the_model_in_triton_without_a_wait_of_ten_seconds(
+    changed: dict[str, Any], interval_s: float
+) -> None:
+    before = {"model": {"name": "digits", "versions": ["1"]}}
+    assert _min_interval_s(before, {"model": {"name": "digits", "versions": ["1"]}} | changed) == interval_s

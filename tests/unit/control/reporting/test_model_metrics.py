@@ -297,3 +297,12 @@ def test_replicas_and_limits_that_an_hpa_sets_are_those_of_the_status() -> None:
     )
     assert planned["replicas_desired",] == 6, "the planner's, which is newer than the status"
     assert ("limited", "hold") not in planned
+
+
+def test_desired_replicas_of_disabled_scaling_are_those_of_the_status() -> None:
+    off = replace(VERDICT, policy="Rules", current=0, desired=0, limited_by=("off",))
+    status = STATUS | {"scaling": {"desired": 2, "limitedBy": ["off"]}}
+    values = exported_values(status, scaled=ModelState(DIGITS, 0.0, decision=off))
+
+    assert values["replicas_desired",] == 2
+    assert {key[1] for key in values if key[0] == "limited"} == {"off"}

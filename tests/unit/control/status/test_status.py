@@ -362,6 +362,8 @@ BELOW = f"{ANOTHER} scales Deployment digits-a, which Halcyon manages for this M
 LEFT = "Halcyon has stopped scaling the model. Delete the HPA, or set its target to ModelDeployment digits"
 WINDOW = {"name": "day", "start": "0 8 * * *", "duration": "8h", "minReplicas": 2}
 ASLEEP = {"replicas": 0, "scaling": {"minReplicas": 0, "maxReplicas": 4}}
+OFF = {"replicas": 0, **RULES}
+OFF_DECISION = replace(DECIDED, policy="Rules", current=0, desired=0, limited_by=("off",))
 
 
 def of_mode(mode: str) -> dict[str, Any]:
@@ -390,11 +392,32 @@ def of_mode(mode: str) -> dict[str, Any]:
             ("True", "ScalingActive"),
         ),
         (deployed(SCALING, signals=REPORTED, scaling=decided()), ("True", "ScalingActive")),
+        (deployed(OFF, ready=0, signals=REPORTED, scaling=decided(OFF_DECISION)), ("False", "ScalingDisabled")),
+        (deployed(OFF, ready=0), ("False", "ScalingDisabled")),
+        (deployed(OFF, ready=0, metrics_api=OURS, signals=REPORTED, scaling=decided(), hpa=INACTIVE), ("False", "ScalingDisabled")),
+        (deployed({"replicas": 0, **SCALING}, ready=0, signals=REPORTED, scaling=decided()), ("True", "ScalingActive")),
+        (
+            deployed({"replicas": 0, "scaling": {**RULES["scaling"], "mode": "Paused"}}, ready=0, signals=REPORTED, scaling=decided()),
+            ("False", "Paused"),
+        ),
         (scope_of({"replicas": -1}), ("Unknown", "Unknown")),
     ],
 )  # fmt: skip
 def test_scaling_active_follows_its_table(now: Scope, expected: tuple[str, str]) -> None:
     assert reason_and_message(now, "ScalingActive") == expected
+
+
+def test_disabled_scaling_names_the_replicas_and_the_command_that_enables_it() -> None:
+    message = condition(deployed(OFF), "ScalingActive")[2]
+    assert message.startswith("spec.replicas is 0, which disables the policy Rules")
+    assert message.endswith("the replicas stay at 1. To enable it, run kubectl scale mdep digits --replicas=1")
+
+
+def test_disabled_scaling_desires_the_replicas_that_run() -> None:
+    report = of(deployed(OFF, signals=REPORTED, scaling=decided(OFF_DECISION)))
+    assert report["scaling"]["desired"] == 1
+    assert report["summary"]["desired"] == "1"
+    assert report["summary"]["ready"] == "1/1"
 
 
 def test_a_missing_metric_is_named_and_the_replicas_stay() -> None:
