@@ -202,6 +202,11 @@ def _frontend_http(out: Writer, plan: BalancerPlan, listen: Listen, room: Haprox
     out.add("http-request return status 404 content-type application/json " + _NOT_OPEN + " unless infers or reads")
     out.add("http-request return status 405 content-type application/json " + _USE_GET + " if !infers !METH_GET")
     out.add("http-request return status 405 content-type application/json " + _USE_POST + " if infers !{ method POST }")
+    # Triton responds with 501, which would count as a failure of the model.
+    unknown = (
+        "infers { req.fhdr(content-encoding) -m found } !{ req.fhdr(content-encoding) -m str gzip deflate identity }"
+    )
+    out.add(f"http-request return status 415 content-type application/json {_CODINGS} if {unknown}")
     # Triton rejects HEAD with 405. HAProxy sends no body to a client that sent HEAD, whatever method the server receives.
     out.add("http-request set-method GET if !infers")
     # Servers receive exactly the path that was compared, without query and host, and without the header Upgrade. Without it, HAProxy
@@ -224,6 +229,14 @@ _SERVES = "this address serves inference, readiness, metadata, configuration and
 _NOT_OPEN = f"""string '{{"error":"not found: {_SERVES}"}}'"""
 _USE_GET = """hdr Allow "GET, HEAD" string '{"error":"method not allowed; use GET"}'"""
 _USE_POST = """hdr Allow POST string '{"error":"method not allowed; use POST"}'"""
+_CODINGS = (
+    """hdr Accept-Encoding "gzip, deflate" string '{"error":"Content-Encoding must be gzip, deflate or identity"}'"""
+)
+_NO_GRPC = """string '{"error":"this port serves gRPC: the Content-Type must be application/grpc"}'"""
+_GRPC_CODINGS = 'hdr grpc-status 12 hdr grpc-accept-encoding "identity,deflate,gzip" hdr grpc-message "grpc-encoding must be identity, deflate or gzip"'
+_GRPC_TIMEOUT = (
+    'hdr grpc-status 3 hdr grpc-message "grpc-timeout must be a whole number and a unit, for example 500m or 2S"'
+)
 
 
 def _frontend_grpc(out: Writer, plan: BalancerPlan, listen: Listen, room: HaproxyLimits) -> None:
@@ -235,6 +248,7 @@ def _frontend_grpc(out: Writer, plan: BalancerPlan, listen: Listen, room: Haprox
     client_limits.counting_rules(out, plan, "grpc", queueing.COUNTERS)
     api_keys.authentication_rules(out, plan, listen, "grpc")
     out.add("http-request return status 405 hdr Allow POST unless { method POST }")
+    _check_grpc_headers(out)
     # Compare path and query: gRPC methods have no query, so requests with a query do not match.
     reads, calls = (
         " ".join(f"/{service}/{method}" for service, method in methods)
@@ -252,6 +266,26 @@ def _frontend_grpc(out: Writer, plan: BalancerPlan, listen: Listen, room: Haprox
     client_limits.response_rules(out, "grpc")
     latency_buckets.client_response_rules(out)
     error_responses.errors(out, "grpc")
+
+
+def _check_grpc_headers(out: Writer) -> None:
+    """Add the rules that reject calls with headers that Triton can't parse, and the header that it requires.
+
+    Triton resets such a call without a response. For HAProxy, this is a lost connection: it would repeat the call on
+    another pod, and the call would count as lost.
+    """
+    # Triton accepts a call without a content type.
+    out.add("acl is_grpc req.fhdr(content-type) -m str application/grpc")
+    out.add("acl is_grpc req.fhdr(content-type) -m beg application/grpc+ application/grpc;")
+    out.add("acl is_grpc req.fhdr(content-type),length eq 0")
+    out.add("acl is_grpc req.hdr_cnt(content-type) eq 0")
+    out.add(f"http-request return status 415 content-type application/json {_NO_GRPC} unless is_grpc")
+    unknown = "!{ req.fhdr(grpc-encoding) -m str identity deflate gzip }"
+    out.add(f"http-request return status 200 {_GRPC_CODINGS} if {{ req.fhdr(grpc-encoding) -m found }} {unknown}")
+    malformed = "!{ req.fhdr(grpc-timeout) -m reg ^[[:space:]]*[0-9]+[[:space:]]*[HMSmun][[:space:]]*$ }"
+    out.add(f"http-request return status 200 {_GRPC_TIMEOUT} if {{ req.fhdr(grpc-timeout) -m found }} {malformed}")
+    # A proxy in front of the balancer may have removed it.
+    out.add("http-request set-header te trailers")
 
 
 def _streams(out: Writer, plan: BalancerPlan, listen: Listen) -> None:
