@@ -80,6 +80,9 @@ class Connections:
                 ("grpc.use_local_subchannel_pool", 1),
                 ("grpc.max_receive_message_length", -1),
             ]
+            if load.keepalive_s is not None:
+                keepalive_ms = round(load.keepalive_s * 1000)
+                options += [("grpc.keepalive_time_ms", keepalive_ms), ("grpc.keepalive_timeout_ms", keepalive_ms)]
             if load.repeats:
                 options.append(("grpc.service_config", _retries(load.repeats)))
             channel = grpc.aio.insecure_channel(load.address, options=options)
