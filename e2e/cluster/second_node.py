@@ -4,6 +4,7 @@ It is a node like the first, in a network namespace of its own behind the first 
 node, so only the second can be lost.
 """
 
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -39,6 +40,8 @@ def start(place: Place, bin_: Path, network_: Network, api: Api, *, gpus: int) -
     second = place.second
     network.make_second(network_)
     cgroups.make(second.node_cgroup)
+    # as the pods of the first node, which have a cgroup beside this one
+    cgroups.weigh(second.node_cgroup, cpus=os.cpu_count() or 1)
     started = [node.start_containerd(second, bin_, network_)]
     _wait(lambda: node.containerd_answers(second, bin_), "containerd-2 answers", started)
     started += [

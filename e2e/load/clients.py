@@ -21,7 +21,7 @@ from e2e.load.plain_connections import PlainConnections, plain_request
 from e2e.load.settings import Load
 
 _INPUTS = 64
-_LONGEST_KIND = 120
+_LONGEST_KIND = 240
 _REPEATED_AFTER_S = 1.0
 _INT32 = struct.Struct("<i")
 

@@ -18,8 +18,8 @@ CLUSTER = "two-nodes"
 MODEL = "pair"
 SERVERS = 4
 FIRST, SECOND = NAMES
-RATE_RPS = 20.0
-"""Rate of each of the loads."""
+RATE_RPS = 8.0
+"""Rate of each of the loads: low, because both nodes and their clients share the machine."""
 TIMEOUT_S = 10.0
 """Time after which a client gives up, as clients of an online service do."""
 _OPERATOR_PORT = 8080
