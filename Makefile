@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 PY := .venv/bin/python
 CLUSTER ?= halcyon
-MARK ?= "not more and not keda and not gateway"
+MARK ?= "not more and not keda and not gateway and not nodes"
 CACHE := $(or $(HALCYON_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/halcyon)
 
 # Bytecode is kept also where the environment says otherwise: tests start hundreds of Python processes.
@@ -103,6 +103,10 @@ test-python: bootstrap ## the unit tests with another release of Python, from De
 .PHONY: test-clients
 test-clients: bootstrap binaries ## NVIDIA's perf_analyzer and PyTriton's ModelClient against models on the cluster, with and without balancers
 	@$(PY) -m pytest e2e/scenarios/test_clients.py -q -m more
+
+.PHONY: test-nodes
+test-nodes: bootstrap binaries ## a cluster of two real nodes: spread, drain, taints, the loss of a node and its return, with pods under load; needs root
+	@$(PY) -m pytest e2e/scenarios/test_two_nodes.py e2e/scenarios/test_node_loss.py -q -m nodes
 
 .PHONY: test-adversary
 test-adversary: bootstrap ## attacks by a tenant and by a client as tests, and what each attack costs, into build/quality and docs/quality/hold.md

@@ -42,8 +42,8 @@ class Installed:
     """Duration of `helm upgrade --install --wait` in seconds, with the images already on the node."""
 
 
-def install(name: str, *, hpa_sync: str = "15s", step: Callable[[str], None]) -> Installed:
-    """Build the images, start a cluster and install the chart. `step` is called with the name of each part.
+def install(name: str, *, hpa_sync: str = "15s", nodes: int = 1, step: Callable[[str], None]) -> Installed:
+    """Build the images, start a cluster of `nodes` nodes and install the chart. `step` is called with the name of each part.
 
     Raises:
         DemoError: a part fails. Parts that exist already are not removed.
@@ -55,7 +55,7 @@ def install(name: str, *, hpa_sync: str = "15s", step: Callable[[str], None]) ->
         archives = build_images()
         step(f"cluster {name}")
         before = clusters.find(name)
-        cluster = clusters.up(name, Options(hpa_sync=hpa_sync))
+        cluster = clusters.up(name, Options(hpa_sync=hpa_sync, nodes=nodes))
         if before is not None and before.complete:
             since = cluster.place.record.stat().st_mtime
             for archive in archives.values():

@@ -45,6 +45,20 @@ def make(name: str) -> None:
             ) from error
 
 
+def weigh(name: str, *, cpus: int) -> None:
+    """Give the cgroup NAME the share of CPU time that the kubelet gives to the pods of a node with CPUS CPUs.
+
+    A new cgroup has the share of one CPU.
+    """
+    shares = cpus * 1024
+    # version 2 has a scale of its own; this is the formula of Kubernetes
+    weight = 1 + (shares - 2) * 9999 // 262142
+    for folder in _folders(name):
+        for file, value in (("cpu.shares", shares), ("cpu.weight", weight)):
+            if (folder / file).exists():
+                (folder / file).write_text(str(value))
+
+
 def processes(name: str) -> set[int]:
     """Return the processes in the cgroup NAME and below, in any hierarchy."""
     pids: set[int] = set()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from e2e import interrupts
-from e2e.cluster import binaries, cluster, registry
+from e2e.cluster import binaries, cluster, node_loss, registry
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.options import Options
@@ -64,7 +64,8 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument(
         "--control-plane-only", action="store_true", help="no containers: KWOK plays a node; without root, on loopback"
     )
-    up.add_argument("--gpus", type=int, default=8, help="nvidia.com/gpu on the node (default: %(default)s)")
+    up.add_argument("--gpus", type=int, default=8, help="nvidia.com/gpu on each node (default: %(default)s)")
+    up.add_argument("--nodes", type=int, default=1, help="1, or 2: a second real node (default: %(default)s)")
     up.add_argument("--ipv6", action="store_true", help="IPv6 addresses only; with --control-plane-only")
     up.add_argument(
         "--history", action="store_true", help="keep every version of the objects, for lists and watches of the past"
@@ -93,6 +94,13 @@ def _parser() -> argparse.ArgumentParser:
     load = commands.add_parser("load-image", parents=[named], help="load image archives (OCI or docker) into the node")
     load.add_argument("archive", nargs="+", type=Path, metavar="TAR")
     load.set_defaults(run=_load_image)
+    for verb, run, effect in (
+        ("lose-node", _lose_node, "turn off the second node: its processes and those of its pods are killed"),
+        ("return-node", _return_node, "turn on the lost node, and wait until it is Ready"),
+    ):
+        of_node = commands.add_parser(verb, parents=[named], help=effect)
+        of_node.add_argument("--network-only", action="store_true", help="only its network; its pods run on")
+        of_node.set_defaults(run=run)
     logs = commands.add_parser("logs", parents=[named], help="show a component's log, also after a failed `up`")
     logs.add_argument("component", metavar="COMPONENT", help="e.g. kubelet; `status` lists them")
     logs.add_argument("--lines", type=int, default=50, help="how many, from the end (default: %(default)s)")
@@ -111,6 +119,7 @@ def _up(options: argparse.Namespace) -> int:
         registry=options.registry,
         ipv6=options.ipv6,
         history=options.history,
+        nodes=options.nodes,
     )
     cluster.up(options.name, requested, image_directory=options.image_dir)
     name = "" if options.name == "halcyon" else f" --name {options.name}"
@@ -135,9 +144,11 @@ def _status(options: argparse.Namespace) -> int:
         return 3
     health = cluster.health(current)
     state = "up" if current.complete else "half-way: `up` is at work or was interrupted"
-    print(f"{current.name}: {state}, {'control plane only' if current.options.control_plane_only else 'with a node'}")
+    with_nodes = "with a node" if current.options.nodes == 1 else f"with {current.options.nodes} nodes"
+    print(f"{current.name}: {state}, {'control plane only' if current.options.control_plane_only else with_nodes}")
     print(f"  API server  {current.url}  {'ready' if health.api_ready else 'NOT READY'}")
-    print(f"  node        {'Ready' if health.node_ready else 'NOT READY'}, nvidia.com/gpu {current.options.gpus}")
+    for name, ready in health.ready.items():
+        print(f"  {name:<11} {'Ready' if ready else 'NOT READY'}, nvidia.com/gpu {current.options.gpus}")
     print(f"  HPA sync    {current.options.hpa_sync}")
     for component in current.components:
         memory = health.memory_mib.get(component)
@@ -177,6 +188,16 @@ def _variables(running: Cluster) -> dict[str, str]:
 def _load_image(options: argparse.Namespace) -> int:
     for archive in options.archive:
         say(f"loaded {', '.join(cluster.load_image(options.name, archive)) or archive}")
+    return 0
+
+
+def _lose_node(options: argparse.Namespace) -> int:
+    node_loss.lose(options.name, network_only=options.network_only)
+    return 0
+
+
+def _return_node(options: argparse.Namespace) -> int:
+    node_loss.bring_back(options.name, network_only=options.network_only)
     return 0
 
 

@@ -8,7 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from e2e.cluster import binaries, cgroups, control_plane, kwok, leavings, network, node, pki, registry, system
+from e2e.cluster import (
+    binaries,
+    cgroups,
+    control_plane,
+    kwok,
+    leavings,
+    network,
+    node,
+    pki,
+    registry,
+    second_node,
+    system,
+)
 from e2e.cluster.api import Api
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.network import Network
@@ -54,11 +66,17 @@ class Cluster:
         if self.options.control_plane_only:
             return (*_COMMON, "kwok")
         images = (registry.COMPONENT,) if self.options.registry else ()
-        return (*_COMMON, "containerd", "kubelet", "kube-proxy", "coredns", *images)
+        second = second_node.COMPONENTS if self.options.nodes > 1 else ()
+        return (*_COMMON, "containerd", "kubelet", "kube-proxy", "coredns", *second, *images)
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Names of the nodes."""
+        return node.NAMES[: self.options.nodes]
 
     @property
     def registry(self) -> str | None:
-        """HOST:PORT of the node's image registry, if it has one."""
+        """HOST:PORT of the nodes' image registry, if they have one."""
         return registry.address(self.network) if self.options.registry else None
 
     @property
@@ -69,21 +87,21 @@ class Cluster:
 
 @dataclass(frozen=True, kw_only=True)
 class Health:
-    """Result of `status`. `memory_mib` is by component, without missing ones."""
+    """Result of `status`. `memory_mib` is by component, without missing ones, `ready` by node."""
 
     memory_mib: dict[str, float]
     missing: tuple[str, ...]
     api_ready: bool
-    node_ready: bool
+    ready: dict[str, bool]
 
     @property
     def is_healthy(self) -> bool:
         """Return True if all parts exist and report that they are ready."""
-        return self.api_ready and self.node_ready and not self.missing
+        return self.api_ready and all(self.ready.values()) and not self.missing
 
 
 def up(name: str, options: Options, *, image_directory: Path | None = None) -> Cluster:
-    """Start the cluster NAME, and return it when its node is Ready. A cluster that is already up is kept.
+    """Start the cluster NAME, and return it when its nodes are Ready. A cluster that is already up is kept.
 
     Raises:
         ClusterError: the machine lacks a requirement, the cluster is up with other options, or a part doesn't start.
@@ -180,12 +198,12 @@ def health(cluster: Cluster) -> Health:
         memory_mib=memory,
         missing=tuple(component for component in cluster.components if component not in memory),
         api_ready=usable and cluster.api.ready(),
-        node_ready=usable and cluster.api.node_ready(node.NODE),
+        ready={name: usable and cluster.api.node_ready(name) for name in cluster.nodes},
     )
 
 
 def load_image(name: str, archive: Path) -> list[str]:
-    """Import an image archive into the node of cluster NAME, and return the names of its images.
+    """Import an image archive into the nodes of cluster NAME, and return the names of its images.
 
     Raises:
         ClusterError: the cluster isn't up or has no node, or the archive can't be read.
@@ -195,7 +213,9 @@ def load_image(name: str, archive: Path) -> list[str]:
         raise ClusterError(
             f"cluster {name} has no node to load images into (--control-plane-only): its pods are KWOK's"
         )
-    return node.load_image(cluster.place, cluster.bin, archive)
+    places = (cluster.place, cluster.place.second)[: cluster.options.nodes]
+    names = [node.load_image(each, cluster.bin, archive) for each in places]
+    return names[0]
 
 
 def _up(paths: Place, options: Options, bin_: Path, images: Path) -> Cluster:
@@ -213,10 +233,10 @@ def _up(paths: Place, options: Options, bin_: Path, images: Path) -> Cluster:
         started = _start_node(cluster, images)
     wait_until(
         lambda: (
-            cluster.api.node_ready(node.NODE)
+            all(map(cluster.api.node_ready, cluster.nodes))
             and cluster.api.exists("/api/v1/namespaces/default/serviceaccounts/default")
         ),
-        goal="node Ready and namespace default usable",
+        goal="nodes Ready and namespace default usable",
         limit_s=_READY_LIMIT_S,
         watched=started,
     )
@@ -245,6 +265,8 @@ def _start_node(cluster: Cluster, images: Path) -> list[Started]:
         lambda: node.containerd_answers(paths, bin_), goal="containerd answers", limit_s=_READY_LIMIT_S, watched=started
     )
     node.load_images(paths, bin_, images)
+    if cluster.options.nodes > 1:
+        second_node.make(paths, bin_, cluster.network)
     if store is not None:
         wait_until(
             lambda: registry.answers(paths, cluster.network),
@@ -255,7 +277,7 @@ def _start_node(cluster: Cluster, images: Path) -> list[Started]:
     started += _start_controllers(cluster, started)
     _bind_admins(cluster.api)
     started += [
-        node.start_kubelet(paths, bin_, cluster.network),
+        node.start_kubelet(paths, bin_, cluster.network, zone=cluster.options.nodes > 1),
         node.start_kube_proxy(paths, bin_, cluster.network),
         node.start_coredns(paths, bin_, cluster.network),
     ]
@@ -266,6 +288,8 @@ def _start_node(cluster: Cluster, images: Path) -> list[Started]:
         watched=started,
     )
     node.advertise_gpus(cluster.api, gpus=cluster.options.gpus)
+    if cluster.options.nodes > 1:
+        started += second_node.start(paths, bin_, cluster.network, cluster.api, gpus=cluster.options.gpus)
     return started
 
 

@@ -33,8 +33,9 @@ def remove_all(place: Place, *, interface: str | None, node: bool, keep_logs: bo
     """
     end_processes(place)
     if node:
-        _remove_shim_sockets(place)
-        _unmount(place)
+        for each in (place, place.second):
+            remove_shim_sockets(each)
+        unmount(place)
         _remove_cni_results(place)
         _remove_log_links(place)
         _remove_dead_socket(_DEVICE_PLUGINS)
@@ -46,7 +47,7 @@ def remove_all(place: Place, *, interface: str | None, node: bool, keep_logs: bo
 
 
 def end_processes(place: Place) -> None:
-    """Kill the cluster's processes and those in its pods, until none is left.
+    """Kill the cluster's processes and those in its pods, until none is left. With `place.second`, only that node's.
 
     Raises:
         ClusterError: a process survives SIGKILL for 20 s.
@@ -58,33 +59,37 @@ def end_processes(place: Place) -> None:
             raise ClusterError(f"cluster {place.name}: the processes {sorted(pids)} survive SIGKILL")
         kill(
             pids,
-            is_current=lambda pid: is_marked(place, pid) or pid in cgroups.processes(place.cgroup),
+            is_current=lambda pid: is_marked(place, pid) or pid in cgroups.processes(place.node_cgroup),
             limit_s=remaining_s,
         )
     reap()
 
 
 def alive(place: Place) -> set[int]:
-    """Return the cluster's processes, including those in pods."""
-    return {process.pid for process in running(place)} | cgroups.processes(place.cgroup)
+    """Return the cluster's processes, including those in pods. With `place.second`, only that node's."""
+    marked = running(place)
+    if place.node != 1:
+        marked = [process for process in marked if process.component.endswith(place.component(""))]
+    return {process.pid for process in marked} | cgroups.processes(place.node_cgroup)
 
 
 def mounts(place: Place) -> list[str]:
-    """Return the mount points in the cluster's directories, the innermost first."""
-    tops = tuple(f"{directory}/" for directory in (place.state, place.run))
+    """Return the mount points in the cluster's directories, the innermost first. With `place.second`, only that node's."""
+    tops = tuple(f"{directory}/" for directory in (place.files, place.sockets))
     lines = Path("/proc/self/mountinfo").read_text().splitlines()
     points = [_MOUNT_ESCAPE.sub(lambda code: chr(int(code[1], 8)), line.split()[4]) for line in lines]
     return [point for point in reversed(points) if point.startswith(tops)]
 
 
-def _unmount(place: Place) -> None:
+def unmount(place: Place) -> None:
+    """Unmount everything in the cluster's directories. With `place.second`, only in that node's."""
     for point in mounts(place):
         command(["umount", "--lazy", point], check=False)
 
 
-def _remove_shim_sockets(place: Place) -> None:
-    """Remove the sockets of containerd's shims from a directory that all containerd instances share."""
-    for bootstrap in (place.run / "containerd").glob("io.containerd.runtime.v2.task/*/*/bootstrap.json"):
+def remove_shim_sockets(node: Place) -> None:
+    """Remove the sockets of a node's shims from a directory that all containerd instances share."""
+    for bootstrap in (node.sockets / "containerd").glob("io.containerd.runtime.v2.task/*/*/bootstrap.json"):
         Path(json.loads(bootstrap.read_text())["address"].removeprefix("unix://")).unlink(missing_ok=True)
 
 

@@ -4,10 +4,12 @@ A cluster with a node gets 10.X.0.0/16, where X is at least 200 and no other net
 addresses:
 
     10.X.0.0/24    the veth pair: .1 is the host, .2 the node and its API server
-    10.X.64.0/18   Services (kube-proxy, in the namespace)
-    10.X.128.0/17  pods
+    10.X.1.0/24    with two nodes, the veth pair between them: .1 is the first node, .2 the second
+    10.X.64.0/18   Services (kube-proxy, in each node's namespace)
+    10.X.128.0/17  pods, the first half of them on the first node
 
-The host has routes to all three, so pods and Services are reachable from the host's shell. The host's firewall rules
+The second node is behind the first, in a network namespace of its own, as a server behind a router.
+The host has routes to all of them, so pods and Services are reachable from the host's shell. The host's firewall rules
 aren't changed, and the host doesn't forward packets. So pods reach only the host and each other. A control plane
 without a node has no namespace; it uses loopback and free ports.
 """
@@ -24,6 +26,7 @@ from e2e.cluster.places import RUN, Place
 from e2e.cluster.system import command
 
 _BLOCKS = range(200, 240)
+_LINK = "node-2"
 LOCK = RUN / ".network.lock"
 
 
@@ -53,11 +56,30 @@ class Network:
 
     @property
     def enter(self) -> list[str]:
-        """Return the command prefix that runs a command in the cluster's network.
+        """Return the command prefix that runs a command in the network of the first node."""
+        return self.enter_node(1)
+
+    def enter_node(self, node: int) -> list[str]:
+        """Return the command prefix that runs a command in a node's network.
 
         `ip netns exec` would also mount a new /sys, which hides the cgroups from the kubelet.
         """
-        return [] if self.namespace is None else ["nsenter", f"--net=/run/netns/{self.namespace}"]
+        return [] if self.namespace is None else ["nsenter", f"--net=/run/netns/{of_node(self.namespace, node)}"]
+
+    def address_of(self, node: int) -> str:
+        """Return the address of a node."""
+        return self.node_address if node == 1 else self.second_link[2]
+
+    def pods_of(self, node: int) -> str:
+        """Return the range from which a node's pods get their addresses: one half of `pod_cidr`."""
+        halves = list(ipaddress.ip_network(self.pod_cidr).subnets())
+        return str(halves[node - 1])
+
+    @property
+    def second_link(self) -> tuple[str, str, str]:
+        """The link between the nodes: its network, the address of the first node and that of the second."""
+        start = ipaddress.ip_interface(f"{self.node_address}/24").network.network_address + 256
+        return f"{start}/24", str(start + 1), str(start + 2)
 
 
 def loopback(*, ipv6: bool) -> Network:
@@ -132,22 +154,79 @@ def make(network: Network) -> None:
     for cidr in (network.pod_cidr, network.service_cidr):
         command(["ip", "route", "add", cidr, "via", network.node_address, "dev", network.interface])
     command([*network.enter, "sysctl", "-qw", "net.ipv4.ip_forward=1"])
+    _guard_services(network, 1)
+
+
+def make_second(network: Network) -> None:
+    """Create the second node's namespace, its link to the first node, and the routes of all three."""
+    if network.namespace is None or network.interface is None:
+        return
+    first, second = network.namespace, of_node(network.namespace, 2)
+    link, gateway, address = network.second_link
+    command(["ip", "netns", "add", second])
+    command(["ip", "-netns", first, "link", "add", _LINK, "type", "veth", "peer", "name", "eth0", "netns", second])
+    for namespace, line in (
+        (first, f"addr add {gateway}/24 dev {_LINK}"),
+        (first, f"link set {_LINK} up"),
+        (second, "link set lo up"),
+        (second, f"addr add {address}/24 dev eth0"),
+        (second, "link set eth0 up"),
+        (second, f"route add default via {gateway}"),
+        (first, f"route add {network.pods_of(2)} via {address} dev {_LINK}"),
+    ):
+        command(["ip", "-netns", namespace, *line.split()])
+    command(["ip", "route", "replace", link, "via", network.node_address, "dev", network.interface])
+    command([*network.enter_node(2), "sysctl", "-qw", "net.ipv4.ip_forward=1"])
+    _guard_services(network, 2)
+
+
+def cut_second(network: Network) -> None:
+    """Drop every packet to and from the second node, silently, as when its power or its switch fails.
+
+    A link that is down would be reported to the peers, which would then fail at once.
+    """
+    for chain, direction in (("PREROUTING", "-i"), ("OUTPUT", "-o")):
+        rule = [direction, "eth0", "-j", "DROP"]
+        command([*network.enter_node(2), "iptables", "--wait", "-t", "raw", "-I", chain, *rule])
+
+
+def mend_second(network: Network) -> None:
+    """Undo `cut_second`."""
+    command([*network.enter_node(2), "iptables", "--wait", "-t", "raw", "--flush"])
+
+
+def of_node(namespace: str, node: int) -> str:
+    """Return the name of a node's namespace. A cluster's name has no dot, so it is never that of another cluster."""
+    return namespace if node == 1 else f"{namespace}.{node}"
+
+
+def _guard_services(network: Network, node: int) -> None:
+    """Prepare a node's namespace for the rules of kube-proxy."""
+    enter = network.enter_node(node)
     # A connection that begins before kube-proxy has created the rules for its Service would be tracked without
     # translation, and would stay so when the rules exist (kubernetes/kubernetes#48719). A connection whose first packet
     # is dropped isn't tracked. Its next packet, a second later, matches the rules. kube-proxy inserts its own rules
     # before this one.
     drop = ["-d", network.service_cidr, "-m", "conntrack", "--ctstate", "NEW", "-j", "DROP"]
-    command([*network.enter, "iptables", "--wait", "--append", "FORWARD", *drop])
+    command([*enter, "iptables", "--wait", "--append", "FORWARD", *drop])
     # Without this, kube-proxy misses packets between pods on the same bridge. Kernels without the module lack the key.
-    command([*network.enter, "sysctl", "-qw", "net.bridge.bridge-nf-call-iptables=1"], check=False)
+    command([*enter, "sysctl", "-qw", "net.bridge.bridge-nf-call-iptables=1"], check=False)
 
 
 def remove(namespace: str, interface: str | None) -> None:
-    """Remove the veth pair (with the host's routes) and the namespace, if they exist."""
+    """Remove the veth pair (with the host's routes) and the namespaces of the nodes, if they exist."""
     if interface is not None:
         command(["ip", "link", "del", interface], check=False)
+    remove_second(namespace)
     if namespace in namespaces():
         command(["ip", "netns", "del", namespace])
+
+
+def remove_second(namespace: str) -> None:
+    """Remove the link between the nodes and the second node's namespace, if they exist."""
+    command(["ip", "-netns", namespace, "link", "del", _LINK], check=False)
+    if of_node(namespace, 2) in namespaces():
+        command(["ip", "netns", "del", of_node(namespace, 2)])
 
 
 def namespaces() -> list[str]:

@@ -1,11 +1,13 @@
-"""The node: containerd, the kubelet, kube-proxy and CoreDNS, and the import of images.
+"""A node: containerd, the kubelet, kube-proxy and CoreDNS, and the import of images.
 
-Everything runs in the cluster's network namespace and keeps its files in the cluster's directories, so that two nodes
-on one machine are independent. `leavings` handles the programs that require a shared directory.
+Everything runs in the node's network namespace and keeps its files in the node's directories, so that two nodes on one
+machine are independent. `leavings` handles the programs that require a shared directory.
 """
 
 import json
+import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,45 +23,50 @@ from e2e.cluster.registry import trusted_by_node
 from e2e.cluster.system import CNI_PLUGINS, command
 
 NODE = "node"
+NAMES = (NODE, "node-2")
+"""Names of the nodes, by number."""
+ZONE_LABEL = "topology.kubernetes.io/zone"
 GPU = "nvidia.com/gpu"
 PAUSE_IMAGE = "localhost/pause:3.10"
 _GRPC_MESSAGE_LIMIT_BYTES = 16 << 20
 
 
 def start_containerd(place: Place, bin_: Path, network: Network) -> Started:
-    """Start the container runtime with its data and its socket in the cluster's directories."""
-    place.run.mkdir(parents=True, exist_ok=True)
-    config = place.state / "containerd.toml"
+    """Start the container runtime with its data and its socket in the node's directories."""
+    place.files.mkdir(parents=True, exist_ok=True)
+    place.sockets.mkdir(parents=True, exist_ok=True)
+    config = place.files / "containerd.toml"
     config.write_text(_containerd(place, bin_))
-    cni = place.state / "cni" / "10-pods.conflist"
+    cni = place.files / "cni" / "10-pods.conflist"
     cni.parent.mkdir(exist_ok=True)
     cni.write_text(json.dumps(_cni(place, network)))
-    return start(place, "containerd", [bin_ / "containerd", f"--config={config}"], enter=network.enter)
+    return _start(place, network, "containerd", [bin_ / "containerd", f"--config={config}"])
 
 
-def start_kubelet(place: Place, bin_: Path, network: Network) -> Started:
-    """Start the kubelet, which registers the node itself."""
-    config = place.state / "kubelet.yaml"
+def start_kubelet(place: Place, bin_: Path, network: Network, *, zone: bool = False) -> Started:
+    """Start the kubelet, which registers the node itself. ZONE: each node is a zone, as the nodes of two zones."""
+    config = place.files / "kubelet.yaml"
     config.write_text(yaml.safe_dump(_kubelet(place, network)))
-    return start(
+    return _start(
         place,
+        network,
         "kubelet",
         [
             bin_ / "kubelet",
             f"--config={config}",
-            f"--kubeconfig={place.state / 'kubelet.conf'}",
-            f"--hostname-override={NODE}",
-            f"--node-ip={network.node_address}",
-            f"--root-dir={place.state / 'kubelet'}",
-            f"--cert-dir={place.state / 'kubelet-pki'}",
+            f"--kubeconfig={place.files / 'kubelet.conf'}",
+            f"--hostname-override={_name(place)}",
+            f"--node-ip={network.address_of(place.node)}",
+            f"--root-dir={place.files / 'kubelet'}",
+            f"--cert-dir={place.files / 'kubelet-pki'}",
+            *([f"--node-labels={ZONE_LABEL}=zone-{place.node}"] if zone else []),
         ],
-        enter=network.enter,
     )
 
 
 def start_kube_proxy(place: Place, bin_: Path, network: Network) -> Started:
     """Start kube-proxy, whose rules stay in the namespace."""
-    config = place.state / "kube-proxy.yaml"
+    config = place.files / "kube-proxy.yaml"
     config.write_text(
         yaml.safe_dump(
             {
@@ -68,7 +75,7 @@ def start_kube_proxy(place: Place, bin_: Path, network: Network) -> Started:
                 "mode": "iptables",
                 "clusterCIDR": network.pod_cidr,
                 "clientConnection": {"kubeconfig": str(place.state / "super-admin.conf")},
-                "hostnameOverride": NODE,
+                "hostnameOverride": _name(place),
                 # the size of the connection table belongs to the whole machine, so don't change it
                 "conntrack": {"maxPerCore": 0, "min": 0},
                 # without this, changes of endpoints are applied at most once a second
@@ -76,11 +83,11 @@ def start_kube_proxy(place: Place, bin_: Path, network: Network) -> Started:
             }
         )
     )
-    return start(place, "kube-proxy", [bin_ / "kube-proxy", f"--config={config}"], enter=network.enter)
+    return _start(place, network, "kube-proxy", [bin_ / "kube-proxy", f"--config={config}"])
 
 
 def start_coredns(place: Place, bin_: Path, network: Network) -> Started:
-    """Start the cluster DNS on the node's address. It resolves only the cluster's names."""
+    """Start the cluster DNS on the first node's address. It resolves only the cluster's names."""
     config = place.state / "Corefile"
     config.write_text(
         f"""\
@@ -140,13 +147,29 @@ def containerd_answers(place: Place, bin_: Path) -> bool:
     return completed.returncode == 0
 
 
-def advertise_gpus(api: Api, *, gpus: int) -> None:
-    """Give the node GPUS units of nvidia.com/gpu, as a device plugin would.
+def share_images(first: Place, second: Place) -> None:
+    """Give the second node the images of the first, before either has a container, without a second copy of the layers.
+
+    Layers and archives are never written again, so both nodes use the same files. The database is copied.
+    """
+    data = Path("containerd")
+    database = Path("io.containerd.metadata.v1.bolt")
+    (second.files / data).mkdir(parents=True, exist_ok=True)
+    for part in ("io.containerd.content.v1.content", "io.containerd.snapshotter.v1.overlayfs"):
+        command(["cp", "--archive", "--link", first.files / data / part, second.files / data / part])
+    linked = second.files / data / "io.containerd.snapshotter.v1.overlayfs" / "metadata.db"
+    linked.unlink()
+    shutil.copy2(first.files / data / "io.containerd.snapshotter.v1.overlayfs" / "metadata.db", linked)
+    command(["cp", "--archive", first.files / data / database, second.files / data / database])
+
+
+def advertise_gpus(api: Api, *, gpus: int, name: str = NODE) -> None:
+    """Give a node GPUS units of nvidia.com/gpu, as a device plugin would.
 
     Scheduler and kubelet enforce this number.
     """
     amount = {GPU: str(gpus)}
-    api.merge(f"/api/v1/nodes/{NODE}/status", {"status": {"capacity": amount, "allocatable": amount}})
+    api.merge(f"/api/v1/nodes/{name}/status", {"status": {"capacity": amount, "allocatable": amount}})
 
 
 def has_gpus(api: Api, *, gpus: int) -> bool:
@@ -160,14 +183,22 @@ def ctr(place: Place, bin_: Path) -> list[str]:
     return [str(bin_ / "ctr"), "--address", str(place.containerd_socket), "--namespace", "k8s.io"]
 
 
+def _name(place: Place) -> str:
+    return NAMES[place.node - 1]
+
+
+def _start(place: Place, network: Network, component: str, arguments: Sequence[str | Path]) -> Started:
+    return start(place, place.component(component), arguments, enter=network.enter_node(place.node))
+
+
 def _containerd(place: Place, bin_: Path) -> str:
     def quoted(value: Path | str) -> str:
         return json.dumps(str(value))  # the escaping rules of a TOML basic string are those of JSON
 
     return f"""\
 version = 3
-root = {quoted(place.state / "containerd")}
-state = {quoted(place.run / "containerd")}
+root = {quoted(place.files / "containerd")}
+state = {quoted(place.sockets / "containerd")}
 disabled_plugins = [
   "io.containerd.nri.v1.nri",  # its socket's place is shared by all containerds
   "io.containerd.snapshotter.v1.blockfile",
@@ -183,7 +214,7 @@ disabled_plugins = [
   max_recv_message_size = {_GRPC_MESSAGE_LIMIT_BYTES}
 
 [plugins."io.containerd.internal.v1.opt"]
-  path = {quoted(place.state / "opt")}
+  path = {quoted(place.files / "opt")}
 
 [plugins."io.containerd.cri.v1.images"]
   [plugins."io.containerd.cri.v1.images".pinned_images]
@@ -200,7 +231,7 @@ disabled_plugins = [
 
   [plugins."io.containerd.cri.v1.runtime".cni]
     bin_dirs = [{quoted(CNI_PLUGINS)}]
-    conf_dir = {quoted(place.state / "cni")}
+    conf_dir = {quoted(place.files / "cni")}
 
   [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
     runtime_type = "io.containerd.runc.v2"
@@ -209,7 +240,7 @@ disabled_plugins = [
 
     [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
       SystemdCgroup = false
-      Root = {quoted(place.run / "runc")}
+      Root = {quoted(place.sockets / "runc")}
 """
 
 
@@ -226,8 +257,8 @@ def _cni(place: Place, network: Network) -> dict[str, Any]:
                 "hairpinMode": True,
                 "ipam": {
                     "type": "host-local",
-                    "dataDir": str(place.state / "cni-addresses"),
-                    "ranges": [[{"subnet": network.pod_cidr}]],
+                    "dataDir": str(place.files / "cni-addresses"),
+                    "ranges": [[{"subnet": network.pods_of(place.node)}]],
                     "routes": [{"dst": "0.0.0.0/0"}],
                 },
             },
@@ -242,7 +273,7 @@ def _kubelet(place: Place, network: Network) -> dict[str, Any]:
         "kind": "KubeletConfiguration",
         "containerRuntimeEndpoint": f"unix://{place.containerd_socket}",
         "cgroupDriver": "cgroupfs",
-        "cgroupRoot": f"/{place.cgroup}",
+        "cgroupRoot": f"/{place.node_cgroup}",
         # Kubernetes 1.35 rejects cgroup v1 without this setting. With v2 it has no effect.
         "failCgroupV1": False,
         "failSwapOn": False,
@@ -255,8 +286,8 @@ def _kubelet(place: Place, network: Network) -> dict[str, Any]:
             "x509": {"clientCAFile": str(place.pki / "ca.crt")},
         },
         "authorization": {"mode": "Webhook"},
-        "podLogsDir": str(place.state / "pod-logs"),
-        "volumePluginDir": str(place.state / "volume-plugins"),
+        "podLogsDir": str(place.files / "pod-logs"),
+        "volumePluginDir": str(place.files / "volume-plugins"),
         "serializeImagePulls": False,
         "maxPods": 250,
         # Images come from archives: an image that is garbage-collected can't be pulled again. A full disk evicts no

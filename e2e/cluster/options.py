@@ -20,6 +20,8 @@ class Options:
     """Whether a control plane without a node has IPv6 addresses only."""
     history: bool = False
     """Whether the API server lists and watches from every version since its start."""
+    nodes: int = 1
+    """Number of real nodes: 1 or 2."""
 
     def __post_init__(self) -> None:
         if not _DURATION.fullmatch(self.hpa_sync):
@@ -28,6 +30,10 @@ class Options:
             raise ClusterError(f"--gpus {self.gpus}: not from 0 to 64, e.g. 8")
         if self.registry and self.control_plane_only:
             raise ClusterError("--registry: there is no node to pull from it with --control-plane-only; leave one out")
+        if self.nodes not in {1, 2}:
+            raise ClusterError(f"--nodes {self.nodes}: not 1 or 2, e.g. 2")
+        if self.nodes > 1 and self.control_plane_only:
+            raise ClusterError("--nodes 2: there are no real nodes with --control-plane-only; leave one out")
         if self.ipv6 and not self.control_plane_only:
             raise ClusterError("--ipv6: the network of a cluster with a node is IPv4; add --control-plane-only")
 
@@ -38,4 +44,6 @@ class Options:
         images = ["--registry"] if self.registry else []
         family = ["--ipv6"] if self.ipv6 else []
         versions = ["--history"] if self.history else []
-        return " ".join([f"--hpa-sync {self.hpa_sync}", *only, f"--gpus {self.gpus}", *images, *family, *versions])
+        nodes = [f"--nodes {self.nodes}"] if self.nodes > 1 else []
+        gpus = f"--gpus {self.gpus}"
+        return " ".join([f"--hpa-sync {self.hpa_sync}", *only, *nodes, gpus, *images, *family, *versions])

@@ -61,6 +61,18 @@ def make(place: Place, bin_: Path, network: Network) -> None:
     _extract_admin(place)
 
 
+def make_second(place: Place, bin_: Path, network: Network, *, name: str) -> None:
+    """Create the kubeconfig of the second node's kubelet, which has the identity of the node NAME."""
+    documents = list(yaml.safe_load_all((place.state / "kubeadm.yaml").read_text()))
+    documents[0]["nodeRegistration"] = {"name": name, "criSocket": f"unix://{place.containerd_socket}"}
+    place.files.mkdir(parents=True, exist_ok=True)
+    config = place.files / "kubeadm.yaml"
+    config.write_text(yaml.safe_dump_all(documents))
+    phase: list[str | Path] = [bin_ / "kubeadm", "init", "phase", "kubeconfig", "kubelet"]
+    command([*phase, "--config", config, "--kubeconfig-dir", place.files])
+    _point_at(place.files / "kubelet.conf", network.api_url)
+
+
 def admin(place: Place, network: Network) -> Identity:
     """Return the administrator's identity that `make` created."""
     return Identity(

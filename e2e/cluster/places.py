@@ -1,5 +1,6 @@
 """Paths of the cache and of each cluster. Only this module uses $HALCYON_CACHE."""
 
+import dataclasses
 import fcntl
 import os
 import re
@@ -15,7 +16,8 @@ from e2e.cluster.progress import say
 RUN = Path("/run/halcyon")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,22}[a-z0-9])?")
 _SOCKET_PATH_LIMIT = 107
-_LONGEST_SOCKET = "kubelet/pod-resources/kubelet.sock"
+_SECOND = "n2"
+_LONGEST_SOCKET = f"{_SECOND}/kubelet/pod-resources/kubelet.sock"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,12 +26,13 @@ class Place:
 
     `state` contains everything except sockets. `run` contains sockets and containerd's state, because a socket's path
     is limited to 107 bytes and the cache directory may have a long path. Only clusters with a node use `run`, which
-    requires root.
+    requires root. `node` is the number of the node whose files, sockets and cgroup are meant: 1, or 2 for the second.
     """
 
     name: str
     state: Path
     run: Path
+    node: int = 1
 
     @property
     def log(self) -> Path:
@@ -52,9 +55,19 @@ class Place:
         return self.state / "cluster.json"
 
     @property
+    def files(self) -> Path:
+        """Folder of the node's files. The first node's files are beside those of the control plane."""
+        return self.state if self.node == 1 else self.state / _SECOND
+
+    @property
+    def sockets(self) -> Path:
+        """Folder of the node's sockets and of containerd's state."""
+        return self.run if self.node == 1 else self.run / _SECOND
+
+    @property
     def containerd_socket(self) -> Path:
         """Path of the container runtime's socket."""
-        return self.run / "containerd.sock"
+        return self.sockets / "containerd.sock"
 
     @property
     def namespace(self) -> str:
@@ -65,6 +78,20 @@ class Place:
     def cgroup(self) -> str:
         """Path of the cgroup that contains all pods, the same in each hierarchy."""
         return f"halcyon-{self.name}"
+
+    @property
+    def node_cgroup(self) -> str:
+        """Path of the cgroup below which the node's kubelet creates those of its pods."""
+        return self.cgroup if self.node == 1 else f"{self.cgroup}/{_SECOND}"
+
+    @property
+    def second(self) -> "Place":
+        """The same cluster, with the paths of the second node."""
+        return dataclasses.replace(self, node=2)
+
+    def component(self, name: str) -> str:
+        """Return the name of a node's component in marks, logs and `status`, such as `kubelet-2`."""
+        return name if self.node == 1 else f"{name}-{self.node}"
 
 
 def cache() -> Path:

@@ -13,10 +13,11 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from e2e.cluster import cgroups, leavings, network
+from e2e.cluster import cgroups, leavings, network, node_loss, second_node
 from e2e.cluster import cluster as clusters
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.errors import ClusterError
@@ -60,13 +61,18 @@ def _traces(name: str) -> list[str]:
     paths = place(name)
     traces = [f"process {process}" for process in leavings.alive(paths)]
     traces += [f"mount {point}" for point in leavings.mounts(paths)]
-    traces += [f"namespace {paths.namespace}" for namespace in network.namespaces() if namespace == paths.namespace]
+    traces += [f"namespace {namespace}" for namespace in _namespaces(name)]
     traces += [f"cgroup {paths.cgroup}"] if cgroups.exists(paths.cgroup) else []
     traces += [str(path) for path in (paths.state, paths.run) if path.exists()]
     traces += [str(path) for path in Path("/var/lib/cni/results").glob(f"{paths.namespace}-*")]
     links = Path("/var/log/containers").glob("*.log")
     traces += [str(link) for link in links if link.readlink().is_relative_to(paths.state)]
     return traces
+
+
+def _namespaces(name: str) -> list[str]:
+    own = place(name).namespace
+    return [namespace for namespace in network.namespaces() if namespace in {own, network.of_node(own, 2)}]
 
 
 def _interfaces() -> set[str]:
@@ -90,9 +96,9 @@ def _run_pods(cluster: Cluster, *, count: int) -> None:
     kubectl("rollout", "status", "deployment/still", "--timeout=60s")
 
 
-def _command_up(name: str, images: Path) -> subprocess.Popen[bytes]:
+def _command_up(name: str, images: Path, *options: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "e2e.cluster", "up", "--name", name, "--image-dir", str(images)],
+        [sys.executable, "-m", "e2e.cluster", "up", "--name", name, "--image-dir", str(images), *options],
         stderr=subprocess.DEVNULL,
     )
 
@@ -193,3 +199,90 @@ def test_up_names_the_missing_pause_image(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match=r"localhost/pause:3\.10 is in no archive of .*make images"):
         clusters.up(_A, Options(), image_directory=tmp_path)
     assert _traces(_A) == [str(place(_A).state)]
+
+
+_TWO = Options(nodes=2)
+
+
+def _pods_by_node(kubectl: Kubectl) -> dict[str, list[dict[str, Any]]]:
+    pods = kubectl.get("pods")["items"]
+    return {name: [pod for pod in pods if pod["spec"].get("nodeName") == name] for name in ("node", second_node.NAME)}
+
+
+def _connect(enter: list[str], address: str, port: int) -> str:
+    """Return the error of a connection from a node's network; empty if there is none."""
+    connect = ["timeout", "5", "bash", "-c", f"exec 3<>/dev/tcp/{address}/{port}"]
+    completed = subprocess.run([*enter, *connect], capture_output=True, text=True, check=False)
+    return completed.stderr or ("no answer" if completed.returncode else "")
+
+
+def test_two_nodes_run_pods_that_reach_each_other_and_services(images: Path) -> None:
+    cluster = clusters.up(_A, _TWO, image_directory=images)
+    _run_pods(cluster, count=4)
+    kubectl = Kubectl(programs=cluster.bin, kubeconfig=cluster.kubeconfig)
+    by_node = _pods_by_node(kubectl)
+    assert all(by_node.values())
+    service = kubectl.get("service", "kubernetes")["spec"]["clusterIP"]
+    for number, name in enumerate(("node", second_node.NAME), start=1):
+        enter = cluster.network.enter_node(number)
+        for pods in by_node.values():
+            # by the pod: nothing listens in it
+            assert "Connection refused" in _connect(enter, pods[0]["status"]["podIP"], 8000)
+        assert _connect(enter, service, 443) == ""
+        # through the API server, the node's kubelet and its containerd
+        assert kubectl("logs", by_node[name][0]["metadata"]["name"]) == ""
+    labels = [item["metadata"]["labels"] for item in kubectl.get("nodes")["items"]]
+    assert [label["topology.kubernetes.io/zone"] for label in labels] == ["zone-1", "zone-2"]
+    assert len(clusters.load_image(_A, images / "pause.tar")) == 1
+
+
+def test_lost_node_is_not_ready_and_returns_with_its_pods(images: Path) -> None:
+    cluster = clusters.up(_A, _TWO, image_directory=images)
+    _run_pods(cluster, count=4)
+    kubectl = Kubectl(programs=cluster.bin, kubeconfig=cluster.kubeconfig)
+    first = leavings.alive(cluster.place) - leavings.alive(cluster.place.second)
+    node_loss.lose(_A)
+    assert leavings.alive(cluster.place) == first
+    assert clusters.health(cluster).missing == second_node.COMPONENTS
+    wait_until(lambda: not cluster.api.node_ready(second_node.NAME), goal="the node is NotReady", limit_s=90)
+
+    node_loss.bring_back(_A)
+    assert clusters.health(cluster).is_healthy
+    kubectl("rollout", "status", "deployment/still", "--timeout=60s")
+    restarted = _pods_by_node(kubectl)[second_node.NAME]
+    assert [pod["status"]["containerStatuses"][0]["restartCount"] for pod in restarted] == [1] * len(restarted)
+
+
+def test_cut_network_leaves_the_pods_of_the_node_running(images: Path) -> None:
+    cluster = clusters.up(_A, _TWO, image_directory=images)
+    before = leavings.alive(cluster.place.second)
+    node_loss.lose(_A, network_only=True)
+    wait_until(lambda: not cluster.api.node_ready(second_node.NAME), goal="the node is NotReady", limit_s=90)
+    assert leavings.alive(cluster.place.second) >= before
+    node_loss.bring_back(_A, network_only=True)
+    assert clusters.health(cluster).is_healthy
+
+
+@pytest.mark.parametrize("part", ["containerd-2", "kubelet-2", "kube-proxy-2"])
+def test_down_leaves_nothing_of_two_nodes_after_a_killed_up(images: Path, part: str) -> None:
+    process = _command_up(_A, images, "--nodes=2")
+    wait_until((place(_A).log / f"{part}.log").exists, goal=f"{part} starts", limit_s=60, every_s=0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    clusters.down(_A)
+    assert not _traces(_A)
+
+
+def test_down_works_while_a_node_is_lost_and_without_a_record(images: Path) -> None:
+    cluster = clusters.up(_A, _TWO, image_directory=images)
+    _run_pods(cluster, count=4)
+    node_loss.lose(_A)
+    cluster.place.record.unlink()
+    assert clusters.down(_A)
+    assert not _traces(_A)
+
+
+def test_node_loss_needs_a_second_node(images: Path) -> None:
+    clusters.up(_A, Options(), image_directory=images)
+    with pytest.raises(ClusterError, match=f"{_A} has no second node; bring it up with: --nodes 2"):
+        node_loss.lose(_A)

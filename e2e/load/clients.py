@@ -21,7 +21,7 @@ from e2e.load.plain_connections import PlainConnections, plain_request
 from e2e.load.settings import Load
 
 _INPUTS = 64
-_LONGEST_KIND = 120
+_LONGEST_KIND = 240
 _REPEATED_AFTER_S = 1.0
 _INT32 = struct.Struct("<i")
 
@@ -80,6 +80,9 @@ class Connections:
                 ("grpc.use_local_subchannel_pool", 1),
                 ("grpc.max_receive_message_length", -1),
             ]
+            if load.keepalive_s is not None:
+                keepalive_ms = round(load.keepalive_s * 1000)
+                options += [("grpc.keepalive_time_ms", keepalive_ms), ("grpc.keepalive_timeout_ms", keepalive_ms)]
             if load.repeats:
                 options.append(("grpc.service_config", _retries(load.repeats)))
             channel = grpc.aio.insecure_channel(load.address, options=options)

@@ -38,6 +38,8 @@ class Load:
     """Timeout of one request in seconds."""
     channels: int = 4
     """Number of gRPC connections that the requests use in turn, each open for the whole load."""
+    keepalive_s: float | None = None
+    """Time in seconds after which a gRPC connection without traffic is checked with a ping; None, gRPC's default: never."""
     input: str = "pixels"
     shape: tuple[int, ...] = (1, 64)
     """Shape of the only FP32 input, batch dimension first. Its values are random numbers from 0 to 16."""

@@ -67,11 +67,11 @@ def placed(placement: Placement) -> Object:
 def spread(selector: Mapping[str, str], constraints: Iterable[Object] | None = None) -> Object:
     """Return the `topologySpreadConstraints` for pods with these labels.
 
-    By default, they are a soft constraint that spreads the pods over nodes.
+    By default, they are a soft constraint that spreads the pods over nodes, without counting pods that a rollout replaces.
     """
     if constraints is None:
-        soft = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway"}
-        constraints = (soft,)
+        node = {"topologyKey": "kubernetes.io/hostname", "matchLabelKeys": ["pod-template-hash"]}
+        constraints = (node | {"maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway"},)
     selected = {"labelSelector": {"matchLabels": dict(selector)}}
     entries = [constraint | selected for constraint in constraints]
     return {"topologySpreadConstraints": entries} if entries else {}

@@ -33,6 +33,13 @@ def test_a_spread_covers_the_models_servers_and_replaces_the_default() -> None:
     assert "topologySpreadConstraints" not in server_of("runtime.placement.topologySpreadConstraints", [])
 
 
+def test_a_rollout_counts_only_its_own_pods_when_it_spreads_them() -> None:
+    """Otherwise both new balancers go to the node that has none of the old ones."""
+    for template in pods(children(parse("digits", document()))):
+        (constraint,) = template["spec"]["topologySpreadConstraints"]
+        assert constraint["matchLabelKeys"] == ["pod-template-hash"]
+
+
 def test_an_affinity_is_the_pods_own_in_the_form_of_kubernetes() -> None:
     affinity = {"nodeAffinity": node_terms({"key": "zone", "operator": "In", "values": ["a", "b"]})}
 
