@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from halcyon.api.spec.rollout import Canary, CanaryPause, CanaryStep
 from halcyon.api.timestamps import epoch_seconds, rfc3339
@@ -22,6 +22,9 @@ canary. Other revisions are unaffected."""
 PROMOTE_STEP = f"{GROUP}/promote-step"
 """Annotation of a ModelDeployment with which a user ends one step of a canary. Its value is REVISION/STEP, where steps
 are counted from 1. Other steps are unaffected."""
+_EARLY_S = 60.0
+"""Time by which an annotation for a canary may be older than its rollout, in seconds. It may have been applied with the
+spec, and clocks differ."""
 CanaryRequest = Literal["", "promote", "abort", "step"]
 Outcome = Literal["goes on", "promoted", "aborted", "worse"]
 
@@ -41,6 +44,17 @@ class Advance:
     """Time at which the pause of the step ends, in seconds since the epoch; None if no pause is in progress."""
     paused: bool = False
     """Whether the canary waits until someone resumes the rollout."""
+
+
+def current_annotations(meta: Mapping[str, Any], began: str) -> Mapping[str, str]:
+    """Return a ModelDeployment's annotations, without those set before a canary's rollout, which began at `began`.
+
+    They belong to an earlier rollout of the same revision. If it is unknown when an annotation was set, it is returned.
+    """
+    times, begin = meta.get("annotatedAt") or {}, epoch_seconds(began) or 0.0
+    annotations: Mapping[str, str] = meta.get("annotations") or {}
+    ages = {name: begin - (epoch_seconds(times.get(name)) or begin) for name in annotations}
+    return {name: value for name, value in annotations.items() if ages[name] <= _EARLY_S}
 
 
 def canary_request(annotations: Mapping[str, str], key: str, name: str, step: int = -1) -> CanaryRequest:
