@@ -46,17 +46,6 @@ class Advance:
     """Whether the canary waits until someone resumes the rollout."""
 
 
-def current_annotations(meta: Mapping[str, Any], began: str) -> Mapping[str, str]:
-    """Return a ModelDeployment's annotations, without those set before a canary's rollout, which began at `began`.
-
-    They belong to an earlier rollout of the same revision. If it is unknown when an annotation was set, it is returned.
-    """
-    times, begin = meta.get("annotatedAt") or {}, epoch_seconds(began) or 0.0
-    annotations: Mapping[str, str] = meta.get("annotations") or {}
-    ages = {name: begin - (epoch_seconds(times.get(name)) or begin) for name in annotations}
-    return {name: value for name, value in annotations.items() if ages[name] <= _EARLY_S}
-
-
 def canary_request(annotations: Mapping[str, str], key: str, name: str, step: int = -1) -> CanaryRequest:
     """Return the action that a user has requested with an annotation for a canary's revision.
 
@@ -68,6 +57,20 @@ def canary_request(annotations: Mapping[str, str], key: str, name: str, step: in
     if annotations.get(PROMOTE) in {key, name}:
         return "promote"
     return "step" if annotations.get(PROMOTE_STEP) in {f"{key}/{step + 1}", f"{name}/{step + 1}"} else ""
+
+
+def current_request(meta: Mapping[str, Any], record: RolloutRecord, key: str, name: str) -> tuple[CanaryRequest, str]:
+    """Return the action that a user has requested for a rollout (`canary_request`), and a hint if one is ignored.
+
+    Annotations from before the rollout belong to an earlier rollout of the same revision, and are ignored.
+    """
+    annotations, times = meta.get("annotations") or {}, meta.get("annotatedAt") or {}
+    begin = epoch_seconds(record.began) or 0.0
+    current = {n: v for n, v in annotations.items() if begin - (epoch_seconds(times.get(n)) or begin) <= _EARLY_S}
+    request = canary_request(current, key, name, record.step)
+    ignored = "" if request else canary_request(annotations, key, name, record.step)
+    hint = f"; an annotation for this revision ({ignored}) is older than its rollout and is ignored; remove it and set it again"
+    return request, hint if ignored else ""
 
 
 def pod_count(count: int, weight: int) -> int:

@@ -346,7 +346,7 @@ def test_an_annotation_of_an_earlier_rollout_does_not_end_a_later_one(action: st
     course = decided(cluster)
     assert course.canary is not None
     assert course.requested.key == requested
-    assert "is older than this rollout and is ignored" in course.canary.message
+    assert "is older than its rollout and is ignored" in course.canary.message
     cluster.annotated_at = {action: cluster.now}
     cluster.settle(rounds=12, step_s=10)
     assert decided(cluster).record.result == result
