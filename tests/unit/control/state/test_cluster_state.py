@@ -91,7 +91,7 @@ def written(manager: str, time: str, *fields: str, subresource: str = "") -> dic
 
 def test_the_times_of_annotations_are_kept_of_managed_fields() -> None:
     def annotated(time: str, *names: str) -> dict[str, Any]:
-        fields = {"f:metadata": {"f:annotations": {".": {}, **{f"f:{name}": {} for name in names}}}}
+        fields: dict[str, Any] = {"f:metadata": {"f:annotations": {".": {}, **{f"f:{name}": {} for name in names}}}}
         return {"manager": "kubectl-annotate", "time": f"2026-11-28T{time}:00Z", "fieldsV1": fields}
 
     obj = resource()

@@ -162,7 +162,7 @@ def test_a_revision_without_ready_pods_does_not_restart_the_learning_of_capacity
     at.store(at.caches.children[kinds.DEPLOYMENT], deployment("a", "2", 2))
     at.store(at.caches.pods, server("p2", "2", ready=False))
     facts = model_pods.facts(at.caches, DIGITS, SPEC)
-    assert (facts.revision, facts.of_revision) == ("1", {"p0", "p1"})
+    assert (facts.revision, facts.of_revision) == ("1", frozenset({"p0", "p1"}))
     for name in ("p1", "p2"):
         at.store(at.caches.pods, server(name, "2"))
     assert model_pods.facts(at.caches, DIGITS, SPEC).revision == "2"
