@@ -75,6 +75,9 @@ def _annotate(action: str, name: str, target: Target, output: Output) -> int:
     value = f"{revision}/{_step(model, name)}" if action == "promote-step" else revision
     # Remove the other annotations: the last command wins.
     others = {f"{GROUP}/{other}": None for other in _ACTIONS if other != action}
+    if fields.mapping(fields.mapping(model.get("metadata")).get("annotations")).get(f"{GROUP}/{action}") == value:
+        # It is left over from an earlier rollout of the revision. Only a change shows the operator that it is new.
+        cluster.annotate(name, {f"{GROUP}/{action}": None})
     annotated = cluster.annotate(name, {f"{GROUP}/{action}": value, **others})
     effect = "its remaining pods are removed at once" if superseded else _EFFECTS[action]
     done = {"promote": "promoted", "promote-step": "promoted by a step", "abort": "aborted"}[action]

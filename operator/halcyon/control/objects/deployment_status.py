@@ -26,7 +26,6 @@ class SlotState:
     """Whether the Deployment controller has observed the Deployment's current generation."""
     is_updated: bool
     """Whether every pod has the pod template that the Deployment controller last observed."""
-    ready: int
     timed_out: bool = False
     """Whether the Deployment made no progress within its deadline; False until the Deployment controller has observed
     the current generation."""
@@ -61,7 +60,6 @@ class SlotState:
             paused=spec.get("paused") is True,
             is_observed=is_observed,
             is_updated=status.get("updatedReplicas", 0) == status.get("replicas", 0),
-            ready=int(status.get("readyReplicas") or 0),
             timed_out=is_observed and (conditions.get("Progressing") or {}).get("reason") == "ProgressDeadlineExceeded",
             rejection=str(failure.get("message") or "") if is_failing else "",
             rejected_since=epoch_seconds(str(failure.get("lastTransitionTime") or "")) if is_failing else None,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -94,13 +93,10 @@ class ModelAdvice:
             model.selection = AdviceSelection()
         else:
             snapshot, state = self.autoscaler.signals.hub.snapshot(*key, now), self.autoscaler.state(key)
-            serving = serving_key(self.caches, key)  # the planner's memory has the batches of this revision only
-            counted = {
-                pod["metadata"]["name"]
-                for pod in self.caches.pods.find(key.namespace, key.name)
-                if pods.revision(pod) == serving
-            }
-            _add_sample(model.window, now, snapshot, memory, state.decision if state else None, counted)
+            serving, server_pods = serving_key(self.caches, key), self.caches.pods.find(key.namespace, key.name)
+            # The planner's memory has the batches of the serving revision only.
+            counted = sum(pods.is_ready(pod) and pods.revision(pod) == serving for pod in server_pods)
+            _add_sample(model.window, now, snapshot, memory, state.decision if state else None, counted=counted)
             model.samples += 1
         if model.samples == SAMPLES:
             model.samples, shown = 0, frozenset(advice.rule for advice in before.shown)
@@ -131,24 +127,23 @@ class ModelAdvice:
         return with_learnt(means, memory, self.autoscaler.decider.knowledge(key, spec), measured=measured)
 
 
-def _add_sample(  # noqa: PLR0917  # the signals of one sample
+def _add_sample(
     window: Window,
     now: float,
     snapshot: ModelSnapshot | None,
     memory: PlannerMemory | None,
     decision: Decision | None,
-    counted: AbstractSet[str],
+    *,
+    counted: int,
 ) -> None:
-    """Add a sample. `counted` are the names of the pods whose batches are in the planner's memory."""
     signals = {signal.name: signal for signal in decision.signals} if decision else {}
     queue, gpu = signals.get("queueDepth"), signals.get("gpuUtilization")
-    ready, of_counted, answered, waited = 0, 0, None, None
-    for name, pod in snapshot.pods.items() if snapshot else ():
+    ready, answered, waited = 0, None, None
+    for pod in snapshot.pods.values() if snapshot else ():
         ready += pod.state == "ready"
-        of_counted += pod.state == "ready" and name in counted
         rates = (None, None) if pod.ring is None else pod.ring.rates(_COLUMNS, now, _WINDOW_S)
         answered = answered if rates[0] is None else (answered or 0.0) + rates[0]
         waited = waited if rates[1] is None else (waited or 0.0) + rates[1] / 1e6
     used = None if gpu is None or gpu.shown is None or gpu.source == DERIVED else gpu.shown / 100
     waiting = queue.shown if queue else None
-    window.add(now, ready, waiting, used, answered, waited, executed(memory), counted=of_counted)
+    window.add(now, ready, waiting, used, answered, waited, executed(memory), counted=min(counted, ready))

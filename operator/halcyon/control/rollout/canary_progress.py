@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from halcyon.api.spec.rollout import Canary, CanaryPause, CanaryStep
 from halcyon.api.timestamps import epoch_seconds, rfc3339
@@ -22,6 +22,9 @@ canary. Other revisions are unaffected."""
 PROMOTE_STEP = f"{GROUP}/promote-step"
 """Annotation of a ModelDeployment with which a user ends one step of a canary. Its value is REVISION/STEP, where steps
 are counted from 1. Other steps are unaffected."""
+_EARLY_S = 60.0
+"""Time by which an annotation for a canary may be older than its rollout, in seconds. It may have been applied with the
+spec, and clocks differ."""
 CanaryRequest = Literal["", "promote", "abort", "step"]
 Outcome = Literal["goes on", "promoted", "aborted", "worse"]
 
@@ -54,6 +57,20 @@ def canary_request(annotations: Mapping[str, str], key: str, name: str, step: in
     if annotations.get(PROMOTE) in {key, name}:
         return "promote"
     return "step" if annotations.get(PROMOTE_STEP) in {f"{key}/{step + 1}", f"{name}/{step + 1}"} else ""
+
+
+def current_request(meta: Mapping[str, Any], record: RolloutRecord, key: str, name: str) -> tuple[CanaryRequest, str]:
+    """Return the action that a user has requested for a rollout (`canary_request`), and a hint if one is ignored.
+
+    Annotations from before the rollout belong to an earlier rollout of the same revision, and are ignored.
+    """
+    annotations, times = meta.get("annotations") or {}, meta.get("annotatedAt") or {}
+    begin = epoch_seconds(record.began) or 0.0
+    current = {n: v for n, v in annotations.items() if begin - (epoch_seconds(times.get(n)) or begin) <= _EARLY_S}
+    request = canary_request(current, key, name, record.step)
+    ignored = "" if request else canary_request(annotations, key, name, record.step)
+    hint = f"; an annotation for this revision ({ignored}) is older than its rollout and is ignored; remove it and set it again"
+    return request, hint if ignored else ""
 
 
 def pod_count(count: int, weight: int) -> int:

@@ -31,7 +31,7 @@ from halcyon.api.spec import Spec
 from halcyon.api.spec.rollout import Canary
 from halcyon.control.objects import pods
 from halcyon.control.objects.deployment_status import SlotState
-from halcyon.control.rollout.canary_progress import Advance, advance, canary_request
+from halcyon.control.rollout.canary_progress import Advance, advance, current_request
 from halcyon.control.rollout.observed import LOAD_FAILURES, REPORTS_TIMEOUT_S, ObservedRollout, RevisionFailure
 from halcyon.control.rollout.rollout_failure import deadlines, detect_failure, is_overdue, replacement_due
 from halcyon.control.rollout.rollout_phase import is_freeing_capacity, phase_of
@@ -345,7 +345,7 @@ def _advance_canary(
     if record.ended:
         return record, None
     scope, canary_result, key = observed.scope, observed.scope.canary, requested.key
-    annotations = scope.meta.get("annotations") or {}
+    request, hint = current_request(scope.meta, record, key, names.revision(scope.key.name, key))
     canary = advance(
         record,
         observed.spec.rollout.canary or Canary(),
@@ -353,8 +353,9 @@ def _advance_canary(
         count=observed.count,
         ready=observed.ready(key),
         canary_result=canary_result if canary_result and canary_result.revision == key else None,
-        request=canary_request(annotations, key, names.revision(scope.key.name, key), record.step),
+        request=request,
     )
+    canary = replace(canary, message=canary.message + hint)
     if canary.outcome == "promoted":
         return canary.record.finish(scope.now, place), canary
     if canary.outcome == "goes on":

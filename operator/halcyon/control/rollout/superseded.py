@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 
 from halcyon.api.conditions import Reason
 from halcyon.api.spec.rollout import Canary
-from halcyon.control.rollout.canary_progress import ABORT, canary_request
+from halcyon.control.rollout.canary_progress import ABORT, current_request
 from halcyon.control.rollout.observed import ObservedRollout, RevisionFailure
 from halcyon.control.rollout.rollout_record import RolloutRecord, RolloutResult
 from halcyon.render import names
@@ -43,7 +43,7 @@ def _rejection(observed: ObservedRollout, canary: Revision, requested: Revision)
     """Return the reason why a user or the analysis has rejected a superseded canary; None if neither has."""
     scope, canary_result = observed.scope, observed.scope.canary
     name = names.revision(scope.key.name, canary.key)
-    if canary_request(scope.meta.get("annotations") or {}, canary.key, name) == "abort":
+    if current_request(scope.meta, RolloutRecord.of(canary), canary.key, name)[0] == "abort":
         message = f"the annotation {ABORT} aborted the canary after the spec had changed to revision {requested.key}"
         return RevisionFailure(Reason.CANARY_ABORTED, message)
     is_judged = (observed.spec.rollout.canary or Canary()).analysis.mode == "Enabled"

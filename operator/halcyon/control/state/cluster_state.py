@@ -13,6 +13,7 @@ from typing import Any
 
 from halcyon.api.conditions import Reason, Type
 from halcyon.api.stored import shape
+from halcyon.api.types import GROUP
 from halcyon.control.objects import pods, resource_quotas
 from halcyon.control.objects.child_names import every_child
 from halcyon.control.state import external_hpas, route_conflicts
@@ -280,12 +281,16 @@ def unready_reason(*candidates: Object | None) -> str:
 def _project_resource(resource: Object) -> Object:
     """Return a ModelDeployment as the cache keeps it.
 
-    It lacks malformed fields, managedFields, and the annotation of `kubectl apply`, which repeats the whole object. Two
-    things are added: the last writer of spec.replicas in managedFields, and a message about each malformed field.
+    It lacks malformed fields, managedFields, and the annotation of `kubectl apply`, which repeats the whole object. Three
+    things are added: from managedFields the last writer of spec.replicas and the times of Halcyon's annotations, and a
+    message about each malformed field.
     """
     fields, malformed = shape.fitted(resource)
     meta = dict(fields["metadata"])
-    meta["replicasWriter"], meta["replicasWrittenAt"] = _writer_of_replicas(meta.pop("managedFields", ()))
+    entries = meta.pop("managedFields", ())
+    meta["replicasWriter"], meta["replicasWrittenAt"] = _writer_of_replicas(entries)
+    if times := _annotation_times(entries):
+        meta["annotatedAt"] = times
     if _LAST_APPLIED in (annotations := meta.get("annotations") or {}):
         meta["annotations"] = {name: text for name, text in annotations.items() if name != _LAST_APPLIED}
     projected = fields | {"metadata": meta}
@@ -306,6 +311,16 @@ def _writer_of_replicas(entries: Iterable[Mapping[str, Any]]) -> tuple[str, str]
     owners = [e for e in entries if "f:replicas" in ((e.get("fieldsV1") or {}).get("f:spec") or {})]
     newest = max(owners, key=lambda e: str(e.get("time") or ""), default={})
     return str(newest.get("manager") or ""), str(newest.get("time") or "")
+
+
+def _annotation_times(entries: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the time in RFC 3339 at which each of Halcyon's annotations was last set, by name of the annotation."""
+    times: dict[str, str] = {}
+    for entry in entries:
+        for field in ((entry.get("fieldsV1") or {}).get("f:metadata") or {}).get("f:annotations") or ():
+            if (name := field.removeprefix("f:")).startswith(f"{GROUP}/"):
+                times[name] = max(times.get(name, ""), str(entry.get("time") or ""))
+    return times
 
 
 def _requested_state(resource: Object) -> tuple[Any, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from halcyon.api.documents.model_overlay import Overlay
@@ -72,8 +73,8 @@ def gpus_each(caches: ClusterState, key: Key) -> int | None:
 
 def deployed_replicas(caches: ClusterState, key: Key) -> int | None:
     """Return the replicas of all server Deployments of a model; None if there is no Deployment yet."""
-    deployments = _server_deployments(caches, key)
-    return sum(map(_replicas, deployments)) if deployments else None
+    counts = list(map(_replicas, _server_deployments(caches, key)))
+    return sum(counts) if counts else None
 
 
 def _replicas(deployment: Object) -> int:
@@ -87,8 +88,8 @@ def _gpus(deployment: Object) -> int:
         return 0
 
 
-def _server_deployments(caches: ClusterState, key: Key) -> list[Object]:
-    """Return the existing server Deployments of a model, at most one per slot."""
+def _server_deployments(caches: ClusterState, key: Key) -> Iterator[Object]:
+    """Yield the existing server Deployments of a model, at most one per slot."""
     deployments = caches.children[kinds.DEPLOYMENT]
     slots = (deployments.get(Key(key.namespace, names.server(key.name, slot))) for slot in names.SLOTS)
-    return [deployment for deployment in slots if deployment is not None]
+    return (deployment for deployment in slots if deployment is not None)

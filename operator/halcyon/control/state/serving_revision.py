@@ -23,9 +23,12 @@ def serving_revision(deployments: Iterable[Object], server_pods: Iterable[Object
     If no pod is ready, or if several revisions have equally many, it is the revision of the main Deployment.
     """
     ready = Counter(filter(None, (pods.revision(pod) for pod in server_pods if pods.is_ready(pod))))
+    leading = [key for key, count in ready.items() if count == max(ready.values())]
+    if len(leading) == 1:  # the usual case: no Deployment is read, which costs time in the caches
+        return leading[0]
     deployment = main_deployment(deployments)
     main = "" if deployment is None else deployed_revision(deployment)
-    return max(sorted(ready), key=lambda key: (ready[key], key == main), default=main)
+    return min(leading) if leading and main not in leading else main
 
 
 def main_deployment(deployments: Iterable[Object]) -> Object | None:

@@ -88,6 +88,22 @@ def test_a_command_sets_its_annotation_and_removes_the_others(
     assert words in capsys.readouterr().out
 
 
+def test_an_annotation_of_an_earlier_rollout_is_removed_and_set_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[str | None] = []
+
+    class Left(Annotated):
+        def model(self, _: str) -> dict[str, Any]:
+            return super().model(_) | {"metadata": {"annotations": {"serving.halcyon.dev/promote": "m-2"}}}
+
+        def annotate(self, name: str, annotations: dict[str, str | None]) -> dict[str, Any]:
+            sent.append(annotations["serving.halcyon.dev/promote"])
+            return super().annotate(name, annotations)
+
+    monkeypatch.setattr(canary, "Cluster", Left)
+    assert main(["promote", "m"]) == 0
+    assert sent == [None, "m-2"]
+
+
 def test_canary_without_a_step_in_its_status_is_an_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -50,7 +50,16 @@ def runs(world: OperatorReplica, name: str, runtime: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     ("stable", "canary", "gpus"),
-    [({}, {"gpu": {"count": 2}}, 2), ({"gpu": {"count": 2}}, {}, 6), ({"gpu": {"count": 1}}, {"gpu": {"count": 4}}, 7)],
+    [
+        ({}, {"gpu": {"count": 2}}, 2),
+        ({"gpu": {"count": 2}}, {}, 6),
+        (
+            {"gpu": {"count": 1, "resourceClaimTemplateName": "one-gpu"}},
+            {"gpu": {"count": 4, "resourceClaimTemplateName": "four-gpus"}},
+            7,
+        ),
+    ],
+    ids=["only the canary has GPUs", "the canary has no GPUs", "resource claims of different size"],
 )
 def test_the_gpus_of_a_canary_are_counted_beside_those_of_the_others(
     stable: dict[str, Any], canary: dict[str, Any], gpus: int

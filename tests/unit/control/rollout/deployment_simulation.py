@@ -62,6 +62,8 @@ class Cluster:
     """Revisions that fail to load."""
     now: float = START
     annotations: dict[str, str] = field(default_factory=dict)
+    annotated_at: dict[str, float] = field(default_factory=dict)
+    """Times at which annotations were set; unknown for others."""
     verdict: CanaryResult | None = None
     signals: Signals | None = None
     children: dict[tuple[Kind, str], Object] = field(default_factory=dict)
@@ -95,7 +97,8 @@ class Cluster:
     def look(self) -> Scope:
         """Return the scope that the reconciler reads."""
         document = resource(self.spec)
-        document["metadata"]["annotations"] = dict(self.annotations)
+        times = {name: rfc3339(at) for name, at in self.annotated_at.items()}
+        document["metadata"] |= {"annotations": dict(self.annotations), "annotatedAt": times}
         return scope_of(
             children=self.children,
             revisions=tuple(self.records.values()),

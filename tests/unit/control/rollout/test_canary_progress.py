@@ -331,6 +331,27 @@ def test_a_canary_that_the_spec_leaves_goes_without_a_trace() -> None:
     assert decided(cluster).phase is RolloutPhase.COMPLETE
 
 
+@pytest.mark.parametrize(("action", "result"), [(PROMOTE, RolloutResult.SERVED), (ABORT, RolloutResult.FAILED)])
+def test_an_annotation_of_an_earlier_rollout_does_not_end_a_later_one(action: str, result: RolloutResult) -> None:
+    cluster, _, requested = begun()
+    cluster.settle(rounds=4, step_s=1)
+    cluster.annotations, cluster.annotated_at = {action: requested}, {action: cluster.now}
+    cluster.settle(rounds=12, step_s=10)
+    assert decided(cluster).record.result == result
+    request_spec(cluster, "third")
+    cluster.verdict = CanaryResult(decided(cluster).requested.key, "promote", "as good")
+    cluster.settle(rounds=20, step_s=30)
+    request_spec(cluster, "again")
+    cluster.settle(rounds=12, step_s=10)
+    course = decided(cluster)
+    assert course.canary is not None
+    assert course.requested.key == requested
+    assert "is older than its rollout and is ignored" in course.canary.message
+    cluster.annotated_at = {action: cluster.now}
+    cluster.settle(rounds=12, step_s=10)
+    assert decided(cluster).record.result == result
+
+
 EVENTS = ["fine", "worse", "promote", "abort", "scale", "other", "third", "undo", "again", "wait"]
 
 

@@ -89,6 +89,18 @@ def written(manager: str, time: str, *fields: str, subresource: str = "") -> dic
     return entry | ({"subresource": subresource} if subresource else {})
 
 
+def test_the_times_of_annotations_are_kept_of_managed_fields() -> None:
+    def annotated(time: str, *names: str) -> dict[str, Any]:
+        fields: dict[str, Any] = {"f:metadata": {"f:annotations": {".": {}, **{f"f:{name}": {} for name in names}}}}
+        return {"manager": "kubectl-annotate", "time": f"2026-11-28T{time}:00Z", "fieldsV1": fields}
+
+    obj = resource()
+    promote = "serving.halcyon.dev/promote"
+    obj["metadata"]["managedFields"] = [annotated("02:00", promote, "example.com/a"), annotated("01:00", promote)]
+    kept = ManualCaches().caches.resources.project(obj)
+    assert kept["metadata"]["annotatedAt"] == {promote: "2026-11-28T02:00:00Z"}
+
+
 @pytest.mark.parametrize(
     ("entries", "writer"),
     [

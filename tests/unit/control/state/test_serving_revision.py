@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from halcyon.api.documents.balancer_plan import PLAN_KEY, BalancerPlan
+from halcyon.api.documents.measured_capacity import MeasuredLine, Served
 from halcyon.api.spec.parse import parse
 from halcyon.control.autoscaling.sources.model_pods import ModelPods
+from halcyon.control.desired.plan import make
 from halcyon.control.reconcile.gpu_reservations import GpuReservations
 from halcyon.control.rollout.canary_progress import PROMOTE, PROMOTE_STEP
 from halcyon.control.state.lookups import gpus_each, serving_key
+from halcyon.control.state.scope import Measured
 from halcyon.control.state.serving_revision import serving_revision, stored_serving_revision
+from halcyon.control.status import capacity
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.kube.kinds import Key
@@ -157,7 +162,7 @@ def test_a_revision_without_ready_pods_does_not_restart_the_learning_of_capacity
     at.store(at.caches.children[kinds.DEPLOYMENT], deployment("a", "2", 2))
     at.store(at.caches.pods, server("p2", "2", ready=False))
     facts = model_pods.facts(at.caches, DIGITS, SPEC)
-    assert (facts.revision, facts.of_revision) == ("1", {"p0", "p1"})
+    assert (facts.revision, facts.of_revision) == ("1", frozenset({"p0", "p1"}))
     for name in ("p1", "p2"):
         at.store(at.caches.pods, server(name, "2"))
     assert model_pods.facts(at.caches, DIGITS, SPEC).revision == "2"
@@ -180,3 +185,21 @@ def test_a_new_leader_reserves_the_gpus_of_both_slots() -> None:
     specs = {DIGITS: parse("digits", document)}
     reservations = GpuReservations(at.caches, specs, lambda _: None, limited=True)
     assert reservations.gpus(DIGITS).granted == 8
+
+
+def test_the_shown_capacity_has_the_batch_size_of_the_serving_pods() -> None:
+    cluster = served(room=9, count=2, strategy="Surge")
+    cluster.spec |= {"batching": {"maxBatchSize": 8}, "scaling": {"minReplicas": 1, "maxReplicas": 4}}
+    cluster.settle(rounds=9, step_s=1)
+    line = MeasuredLine(instances=1, constant_milliseconds=80, per_row_milliseconds=6, max_batch_size=8)
+
+    def rate() -> float:
+        scope = replace(cluster.look(), measured=Measured(Served(instances=1), line=line))
+        shown = capacity.make(scope, make(scope))
+        assert shown is not None
+        return float(shown["requestsPerSecond"])
+
+    before = rate()
+    cluster.bad = {cluster.key(batching={"maxBatchSize": 1})}
+    cluster.settle(rounds=2, step_s=1)
+    assert rate() == before

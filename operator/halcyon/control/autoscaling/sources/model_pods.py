@@ -6,21 +6,17 @@ Out of scope: the agents' reports on the pods (`signals.planner_reading`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from halcyon.api.spec import Spec
 from halcyon.api.types import duration_s
 from halcyon.control.objects import pods
-from halcyon.control.state import lookups
 from halcyon.control.state.cluster_state import ClusterState
-from halcyon.control.state.lookups import ready_balancers, server_versions, serving_key
-from halcyon.control.state.ownership import belongs
+from halcyon.control.state.lookups import ready_balancers, server_versions, serving, serving_key, stored_revision
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.kube.kinds import Key
-from halcyon.render.revision import read
 from halcyon.scaling.planner.objectives import Serving
 from halcyon.scaling.planner.reading import PodReading
 
@@ -75,7 +71,8 @@ class ModelPods:
             return cached
         ready = {pod["metadata"]["name"]: pods.revision(pod) for pod in server_pods if pods.is_ready(pod)}
         revisions = set(ready.values()) or {revision}
-        stored = _settings(caches, key, revisions)
+        records = {of: stored for of in revisions if (stored := stored_revision(caches, key, of)) is not None}
+        known = {of: settings for of, stored in records.items() if (settings := serving(stored)) is not None}
         facts = self._facts = ModelPodFacts(
             spec=spec,
             changes=(pods_now, deployments_now),
@@ -86,8 +83,8 @@ class ModelPods:
             balancers=ready_balancers(caches, key),
             revision=revision,
             of_revision=frozenset(pod["metadata"]["name"] for pod in server_pods if pods.revision(pod) == revision),
-            settings={name: stored[of] for name, of in ready.items() if of in stored},
-            smallest=_smallest([stored.get(of) for of in revisions]),
+            settings={name: known[of] for name, of in ready.items() if of in known},
+            smallest=_smallest([known.get(of) for of in revisions]),
         )
         return facts
 
@@ -114,17 +111,8 @@ class ModelPods:
         return tuple(readings)
 
 
-def _settings(caches: ClusterState, key: Key, revisions: AbstractSet[str]) -> Mapping[str, Serving]:
-    """Return the batch size and instances of each of these revisions that is stored and can be read, by its key."""
-    uid = ((caches.resources.get(key) or {}).get("metadata") or {}).get("uid")
-    records = caches.children[kinds.CONTROLLER_REVISION].find(key.namespace, key.name)
-    stored = [content for record in records if uid and belongs(record, uid) and (content := read(record)) is not None]
-    known = ((content.key, lookups.serving(content)) for content in stored if content.key in revisions)
-    return {of: settings for of, settings in known if settings is not None}
-
-
 def _smallest(settings: Sequence[Serving | None]) -> Serving | None:
-    known = [serving for serving in settings if serving is not None]
+    known = [each for each in settings if each is not None]
     if len(known) < len(settings):
         return None
     sizes = [size for size, _ in known if size is not None]
