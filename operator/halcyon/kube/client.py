@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Protocol
@@ -98,7 +98,7 @@ class Kube(Protocol):
 
     async def pages(
         self, kind: Kind, *, namespace: str = "", selector: str = "", metadata_only: bool = False
-    ) -> AsyncGenerator[tuple[list[Object], str], None]:
+    ) -> AsyncGenerator[tuple[Sequence[Object], str], None]:
         """Yield the pages of a list, each with the resourceVersion of the list, so that never all objects are in memory.
 
         Raises:
@@ -309,7 +309,7 @@ class KubeClient(Kube):
     @override
     async def pages(
         self, kind: Kind, *, namespace: str = "", selector: str = "", metadata_only: bool = False
-    ) -> AsyncGenerator[tuple[list[Object], str], None]:
+    ) -> AsyncGenerator[tuple[Sequence[Object], str], None]:
         query = {"limit": str(CHUNK)} | ({"labelSelector": selector} if selector else {})
         accept = _METADATA.format(kind="PartialObjectMetadataList") if metadata_only else PLAIN
         tries = 0
