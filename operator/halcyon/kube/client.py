@@ -95,6 +95,14 @@ class Kube(Protocol):
         self, kind: Kind, *, namespace: str = "", selector: str = "", metadata_only: bool = False
     ) -> tuple[list[Object], str]:
         """Return all objects of a kind, and the resourceVersion of the list. The list is read in pages."""
+        items: list[Object] = []
+        version = ""
+        async for page, listed_at in self.pages(
+            kind, namespace=namespace, selector=selector, metadata_only=metadata_only
+        ):
+            items += page
+            version = listed_at
+        return items, version
 
     async def pages(
         self, kind: Kind, *, namespace: str = "", selector: str = "", metadata_only: bool = False
@@ -292,19 +300,6 @@ class KubeClient(Kube):
             await self._transport.json("DELETE", kind.path(namespace, name), body=body)
         except errors.NotFound:
             return
-
-    @override
-    async def list(
-        self, kind: Kind, *, namespace: str = "", selector: str = "", metadata_only: bool = False
-    ) -> tuple[list[Object], str]:
-        items: list[Object] = []
-        version = ""
-        async for page, listed_at in self.pages(
-            kind, namespace=namespace, selector=selector, metadata_only=metadata_only
-        ):
-            items += page
-            version = listed_at
-        return items, version
 
     @override
     async def pages(
