@@ -83,10 +83,8 @@ class Remote:
     @property
     def needed_keys(self) -> str:
         """Keys that the credentials Secret needs for this URL, as text for error messages."""
-        if self.identity is not None:
-            return stores.CA
-        scheme = urlsplit(self.url).scheme
-        return stores.NEEDED.get(scheme, hugging_face.TOKEN if scheme == "hf" else "authorization")
+        needed = stores.NEEDED.get(urlsplit(self.url).scheme, "authorization")
+        return needed if self.identity is None else stores.CA
 
     @property
     def server(self) -> str:

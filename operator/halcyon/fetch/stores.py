@@ -64,6 +64,7 @@ NEEDED = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     "gs": _GOOGLE,
     "az": f"{_AZURE_KEY} or {_AZURE_SAS}",
+    "hf": hugging_face.TOKEN,
 }
 """Keys that a Secret must have for signing requests, by URI scheme. Error messages name them."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Protocol
@@ -95,10 +95,18 @@ class Kube(Protocol):
         self, kind: Kind, *, namespace: str = "", selector: str = "", metadata_only: bool = False
     ) -> tuple[list[Object], str]:
         """Return all objects of a kind, and the resourceVersion of the list. The list is read in pages."""
+        items: list[Object] = []
+        version = ""
+        async for page, listed_at in self.pages(
+            kind, namespace=namespace, selector=selector, metadata_only=metadata_only
+        ):
+            items += page
+            version = listed_at
+        return items, version
 
     async def pages(
         self, kind: Kind, *, namespace: str = "", selector: str = "", metadata_only: bool = False
-    ) -> AsyncGenerator[tuple[list[Object], str], None]:
+    ) -> AsyncGenerator[tuple[Sequence[Object], str], None]:
         """Yield the pages of a list, each with the resourceVersion of the list, so that never all objects are in memory.
 
         Raises:
@@ -294,22 +302,9 @@ class KubeClient(Kube):
             return
 
     @override
-    async def list(
-        self, kind: Kind, *, namespace: str = "", selector: str = "", metadata_only: bool = False
-    ) -> tuple[list[Object], str]:
-        items: list[Object] = []
-        version = ""
-        async for page, listed_at in self.pages(
-            kind, namespace=namespace, selector=selector, metadata_only=metadata_only
-        ):
-            items += page
-            version = listed_at
-        return items, version
-
-    @override
     async def pages(
         self, kind: Kind, *, namespace: str = "", selector: str = "", metadata_only: bool = False
-    ) -> AsyncGenerator[tuple[list[Object], str], None]:
+    ) -> AsyncGenerator[tuple[Sequence[Object], str], None]:
         query = {"limit": str(CHUNK)} | ({"labelSelector": selector} if selector else {})
         accept = _METADATA.format(kind="PartialObjectMetadataList") if metadata_only else PLAIN
         tries = 0

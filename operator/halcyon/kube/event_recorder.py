@@ -45,17 +45,6 @@ class NewEvent:
     message: str
 
 
-@dataclass(eq=False)
-class _Entry:
-    event: Object
-    tries: int = 0
-    """Number of failed attempts to write the event."""
-
-    @property
-    def namespace(self) -> str:
-        return str(self.event["metadata"]["namespace"])
-
-
 class EventRecorder:
     """Writer of events that works in the background, so that a slow API server does not delay scaling.
 
@@ -69,8 +58,8 @@ class EventRecorder:
         self._instance = instance
         self._clock = clock
         self._recorded_at: dict[tuple[str, str, str], float] = {}
-        self._pending: deque[_Entry] = deque()
-        """Events that have not been written yet, oldest first. Events whose write failed follow the others."""
+        self._pending: deque[tuple[Object, int]] = deque()
+        """Events that have not been written yet, oldest first, each with the number of failed attempts."""
         self._paused: dict[str, float] = {}
         """Monotonic time of the next attempt, by namespace in which the last attempt failed; infinite during it."""
         self._queued = asyncio.Event()
@@ -109,12 +98,12 @@ class EventRecorder:
             },
         }
         if len(self._pending) >= PENDING:
-            lost = self._pending.popleft().event
+            lost, _ = self._pending.popleft()
             log.warning(
                 "too many queued events; the oldest is dropped",
                 extra={"key": _subject(lost), "lost": lost["reason"], "limit": PENDING},
             )
-        self._pending.append(_Entry(event))
+        self._pending.append((event, 0))
         self._queued.set()
         return True
 
@@ -137,49 +126,45 @@ class EventRecorder:
 
         Events that are still queued after this time are lost.
         """
-        entries = sorted(self._pending, key=lambda entry: entry.namespace in self._paused)
+        events = sorted((event for event, _ in self._pending), key=lambda event: _namespace(event) in self._paused)
         self._pending.clear()
         with contextlib.suppress(TimeoutError, errors.LeaseLost):
             async with asyncio.timeout(within_s):
-                for entry in entries:
-                    await self._write_event(entry.event)
+                for event in events:
+                    await self._write_event(event)
 
     async def _write(self) -> None:
         while True:
-            while (entry := self._take()) is not None:
-                await self._try(entry)
+            now = self._clock.monotonic()
+            due_at = [self._paused.get(_namespace(event), 0.0) for event, _ in self._pending]
+            if (first := next((n for n, at in enumerate(due_at) if at <= now), None)) is not None:
+                event, tries = self._pending[first]
+                del self._pending[first]
+                await self._try(event, tries)
+                continue
             self._queued.clear()
-            resume_at = min((self._paused.get(entry.namespace, 0.0) for entry in self._pending), default=math.inf)
-            wait_s = max(resume_at - self._clock.monotonic(), 0.001)
+            wait_s = min(due_at, default=math.inf) - now
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(None if wait_s == math.inf else wait_s):
                     await self._queued.wait()
 
-    def _take(self) -> _Entry | None:
-        """Remove and return the first queued event whose namespace is not paused; None if there is none."""
-        now = self._clock.monotonic()
-        entry = next((e for e in self._pending if self._paused.get(e.namespace, 0.0) <= now), None)
-        if entry is not None:
-            self._pending.remove(entry)
-            if entry.namespace in self._paused:
-                self._paused[entry.namespace] = math.inf
-        return entry
-
-    async def _try(self, entry: _Entry) -> None:
+    async def _try(self, event: Object, tries: int) -> None:
         """Write the event, or queue it again. If this task is cancelled meanwhile, `flush` writes the event."""
+        namespace = _namespace(event)
+        if namespace in self._paused:
+            self._paused[namespace] = math.inf
         try:
-            is_done = await self._write_event(entry.event)
+            is_done = await self._write_event(event)
         except asyncio.CancelledError:
-            self._pending.appendleft(entry)
+            self._pending.appendleft((event, tries))
             raise
         if is_done:
-            if self._paused.pop(entry.namespace, None) is not None:
+            if self._paused.pop(namespace, None) is not None:
                 self._queued.set()  # for the other writers
             return
-        self._paused[entry.namespace] = self._clock.monotonic() + RETRY_S
-        entry.tries += 1
-        if entry.tries < MAX_TRIES and len(self._pending) < PENDING:
-            self._pending.append(entry)
+        self._paused[namespace] = self._clock.monotonic() + RETRY_S
+        if tries + 1 < MAX_TRIES and len(self._pending) < PENDING:
+            self._pending.append((event, tries + 1))
 
     async def _write_event(self, event: Object) -> bool:
         """Write the event. Return False if a retry may succeed, for example because the API server was unavailable."""
@@ -192,6 +177,10 @@ class EventRecorder:
             log.warning("cannot write an event", extra={"key": _subject(event), "error": str(error)})
             return not isinstance(error, errors.Busy | errors.Conflicted | errors.Unreachable)
         return True
+
+
+def _namespace(event: Object) -> str:
+    return str(event["metadata"]["namespace"])
 
 
 def _subject(event: Object) -> str:

@@ -102,7 +102,7 @@ class ChildrenWriter:
         """Apply the child objects that differ from the plan, then delete the surplus ones.
 
         Return the API server's messages if it rejected a write, otherwise "". After a rejected apply, only a surplus
-        HPA is deleted. After a failure in the first wave, nothing is created, and servers keep their pod template.
+        HPA and surplus revisions are deleted. After a failure in the first wave, nothing is created, and servers keep their pod template.
 
         Raises:
             StaleModel: the cached ModelDeployment or servers are out of date. Some objects may already be written.
@@ -123,8 +123,9 @@ class ChildrenWriter:
         if all(kind in _WITHOUT_PODS for kind, _ in failures):
             self.reservations.written(scope.key)
         rejections = [str(error) for _, error in failures]
-        # Something else scales the servers of a surplus HPA already.
-        surplus = [(kind, name) for kind, name in plan.delete if kind is HPA or not rejections]
+        # Something else scales the servers of a surplus HPA already. Old revisions may use up the quota for a new one.
+        always = {HPA, kinds.CONTROLLER_REVISION}
+        surplus = [(kind, name) for kind, name in plan.delete if kind in always or not rejections]
         for kind, name in surplus:
             await check.require_fresh()
             try:

@@ -128,13 +128,7 @@ def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tra
     ports = ListeningPorts(base.registry)
     starts = StartTimes(base.caches, base.registry)
     operator = Operator(
-        clock=clock,
-        settings=settings,
-        client=client,
-        registry=base.registry,
-        queue=base.queue,
-        requeue_all=base.requeue_all,
-        caches=base.caches,
+        base=base,
         autoscaler=autoscaler,
         identity=identity,
         metrics_api=metrics_api,
@@ -146,10 +140,7 @@ def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tra
         ),
         workers=Workers(base.queue, reconciler, base.registry, clock),
         events=events,
-        elector=base.elector,
-        leadership=base.leadership,
         memories=memories,
-        prometheus=base.prometheus,
         queries=queries,
         scraper=PodScraper(base.caches, base.reports, base.specs, clock),
         ports=ports,

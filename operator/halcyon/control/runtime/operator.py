@@ -19,8 +19,6 @@ import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry
-
 from halcyon.batch.controller import BatchController
 from halcyon.control.autoscaling.limits.site_hold import SiteHold
 from halcyon.control.autoscaling.loop import Autoscaler
@@ -36,25 +34,18 @@ from halcyon.control.reporting.model_metrics import ModelMetrics
 from halcyon.control.rollout.canary_queries import CanaryQueries
 from halcyon.control.runtime import http_endpoints as probes
 from halcyon.control.runtime import kopf_watch
+from halcyon.control.runtime.foundation import Foundation
 from halcyon.control.runtime.gc_freeze import GcFreeze
-from halcyon.control.runtime.leader_state import LeaderState
-from halcyon.control.runtime.settings import OperatorSettings
-from halcyon.control.state.cluster_state import ClusterState
 from halcyon.control.state.metrics_api_check import MetricsApiCheck
 from halcyon.kube import errors
-from halcyon.kube.client import KubeClient
-from halcyon.kube.clock import Clock
 from halcyon.kube.event_recorder import EventRecorder
 from halcyon.kube.kinds import Key
-from halcyon.kube.leader_election import LeaderElector
-from halcyon.kube.work_queue import WorkQueue
 from halcyon.metricsapi.auth import Gate
 from halcyon.metricsapi.listener import Listener, ListeningPorts
 from halcyon.metricsapi.server import MetricsApi, build_app
 from halcyon.metricsapi.serving_certificate import CHECK_INTERVAL_S, ServingCertificate
 from halcyon.metricsapi.tls import ServingTLS
 from halcyon.signals.collector import Collector
-from halcyon.signals.prometheus.source import PrometheusSource
 
 log = logging.getLogger(__name__)
 
@@ -77,13 +68,7 @@ the leader fails. The start of the leader's work, in which all caches are filled
 class Operator:
     """The operator process with all its parts. `run` starts and stops them."""
 
-    clock: Clock
-    settings: OperatorSettings
-    client: KubeClient
-    registry: CollectorRegistry
-    queue: WorkQueue
-    requeue_all: Callable[[], None]
-    caches: ClusterState
+    base: Foundation
     autoscaler: Autoscaler
     identity: ServingCertificate
     metrics_api: MetricsApiCheck
@@ -93,10 +78,7 @@ class Operator:
     metrics: MetricsApi
     workers: Workers
     events: EventRecorder
-    elector: LeaderElector
-    leadership: LeaderState
     memories: PlannerMemoryStore
-    prometheus: PrometheusSource | None
     queries: CanaryQueries | None
     scraper: PodScraper
     ports: ListeningPorts
@@ -119,7 +101,7 @@ class Operator:
         released = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             background = [
-                group.create_task(self.caches.run(), name="caches"),
+                group.create_task(self.base.caches.run(), name="caches"),
                 group.create_task(self._certificates(), name="certificates"),
                 group.create_task(self._serve(), name="sites"),
                 group.create_task(self._decide(), name="scaler"),
@@ -130,9 +112,9 @@ class Operator:
                 group.create_task(self._after_sync(self.advice.run), name="advice"),
                 group.create_task(self.hold.run(), name="switches"),
                 group.create_task(self._query_site(), name="site-queries"),
-                group.create_task(GcFreeze(self.caches.size, self.caches.changes).run(), name="heap"),
+                group.create_task(GcFreeze(self.base.caches.size, self.base.caches.changes).run(), name="heap"),
             ]
-            election = group.create_task(self.elector.run(released), name="election")
+            election = group.create_task(self.base.elector.run(released), name="election")
             leader = group.create_task(self._lead(), name="leader")
             loop = asyncio.get_running_loop()
             kopf_stop = asyncio.Event()
@@ -143,7 +125,7 @@ class Operator:
             leader.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await leader
-            if self.elector.leading.is_set():
+            if self.base.elector.leading.is_set():
                 await self.events.flush(EVENTS_TIMEOUT_S)
                 await self.memories.flush(within_s=FLUSH_TIMEOUT_S)
             released.set()
@@ -154,47 +136,47 @@ class Operator:
 
     async def _watch_by_kopf(self, loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
         def enqueue(key: Key) -> None:
-            loop.call_soon_threadsafe(self.queue.add, key)
+            loop.call_soon_threadsafe(self.base.queue.add, key)
 
-        handlers = kopf_watch.registry(enqueue, self.settings.kubeconfig)
-        namespaces, identity = self.settings.watch_namespaces, self.settings.pod_name
+        handlers = kopf_watch.registry(enqueue, self.base.settings.kubeconfig)
+        namespaces, identity = self.base.settings.watch_namespaces, self.base.settings.pod_name
         await kopf_watch.keep(handlers, namespaces=namespaces, identity=identity, stop=stop)
 
     async def _lead(self) -> None:
-        await self.elector.leading.wait()
-        await self.caches.wait_synced()
+        await self.base.elector.leading.wait()
+        await self.base.caches.wait_synced()
         # Agents receive the CA in their plan. Waiting for it saves a second write of every plan.
         await self._until(lambda: self.identity.certificates is not None, within_s=10.0)
         # Without the caches of routes, statuses would report a cluster without the Gateway API.
-        await self._until(lambda: self.caches.routes.is_checked, within_s=10.0)
+        await self._until(lambda: self.base.caches.routes.is_checked, within_s=10.0)
         await self._find_metrics_api()
-        log.info("started as the leader", extra={"model_deployments": len(self.caches.resources.all_keys())})
+        log.info("started as the leader", extra={"model_deployments": len(self.base.caches.resources.all_keys())})
         await self._load_memories(self.memories)
         self.workers.reset_idle()
-        self.leadership.is_leader = True
+        self.base.leadership.is_leader = True
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self.workers.run(self.settings.workers), name="workers")
+                group.create_task(self.workers.run(self.base.settings.workers), name="workers")
                 group.create_task(self._every(CHECK_INTERVAL_S, self._check_metrics_api), name="metrics-api")
                 group.create_task(self._resync(), name="resync")
-                live, restore = lambda: set(self.caches.resources.all_keys()), self.autoscaler.decider.restore
+                live, restore = lambda: set(self.base.caches.resources.all_keys()), self.autoscaler.decider.restore
                 group.create_task(self.memories.run(live, restore), name="memories")
                 group.create_task(self.events.run(), name="events")
                 group.create_task(self.batches.run(), name="batches")
                 if self.queries is not None:
                     group.create_task(self.queries.run(), name="canary-queries")
         finally:
-            self.leadership.is_leader = False
+            self.base.leadership.is_leader = False
 
     async def _decide(self) -> None:
-        await self.caches.wait_synced()
+        await self.base.caches.wait_synced()
         # A standby never writes memories. It reads them now, and again when it becomes the leader.
-        own, config_maps = self.settings.namespace, self.settings.memory_config_maps
-        await self._load_memories(PlannerMemoryStore(self.client, own, self.clock, config_maps=config_maps))
+        own, config_maps = self.base.settings.namespace, self.base.settings.memory_config_maps
+        await self._load_memories(PlannerMemoryStore(self.base.client, own, self.base.clock, config_maps=config_maps))
         await self.autoscaler.run()
 
     async def _after_sync(self, run: Callable[[], Awaitable[None]]) -> None:
-        await self.caches.wait_synced()
+        await self.base.caches.wait_synced()
         await run()
 
     async def _serve_dashboard(self) -> None:
@@ -212,7 +194,7 @@ class Operator:
 
         The standby does this too, so that it has data when it becomes the leader.
         """
-        source, decider = self.prometheus, self.autoscaler.decider
+        source, decider = self.base.prometheus, self.autoscaler.decider
         if source is None:
             return
         pause_s = await source.poll()
@@ -238,7 +220,7 @@ class Operator:
 
     async def _resync(self) -> None:
         while True:
-            self.requeue_all()
+            self.base.requeue_all()
             await asyncio.sleep(RESYNC_INTERVAL_S)
 
     async def _find_metrics_api(self) -> None:
@@ -259,12 +241,12 @@ class Operator:
         If this changes, requeue every model, because its actuator may change.
         """
         if await self.metrics_api.run_once():
-            self.requeue_all()
+            self.base.requeue_all()
 
     async def _certificates(self) -> None:
         """Keep the certificates current. As long as there are none, check often, because the servers wait for them."""
         while True:
-            leading = self.elector.leading.is_set()
+            leading = self.base.elector.leading.is_set()
             try:
                 await self.identity.refresh(leading=leading)
                 self.gate.trust(self.identity.front_proxy)
@@ -277,7 +259,7 @@ class Operator:
             if is_waiting and not leading:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(0.5):
-                        await self.elector.leading.wait()
+                        await self.base.elector.leading.wait()
                 continue
             await asyncio.sleep(0.5 if is_waiting else CHECK_INTERVAL_S)
 
@@ -285,20 +267,22 @@ class Operator:
         """Run the plain HTTP server and the TLS server until cancelled."""
         checks = {"work": self._stuck}
         plain = await self.ports.open(
-            probes.build(self.registry, live=checks, ready=self._readiness(), model_metrics=self.model_metrics.page),
+            probes.build(
+                self.base.registry, live=checks, ready=self._readiness(), model_metrics=self.model_metrics.page
+            ),
             name="http",
             host=None,
-            port=self.settings.http_port,
+            port=self.base.settings.http_port,
         )
         secure: Listener | None = None
         try:
             # While the caches are empty, no agent can be accepted. A refused connection costs agents and operator almost nothing,
             # whereas a rejection costs a TLS handshake, and lets agents wait longer.
-            await self._until(lambda: self.identity.tls is not None and self.caches.synced)
+            await self._until(lambda: self.identity.tls is not None and self.base.caches.synced)
             tls = self.identity.tls
             if tls is not None:
                 app = build_app(self.metrics, more=self.collector.routes())
-                port = self.settings.port
+                port = self.base.settings.port
                 secure = await self.ports.open(app, name="https", host=None, port=port, tls=tls.context)
                 log.info("serving the metrics API and the collector", extra={"port": port})
             await asyncio.Event().wait()
@@ -309,12 +293,12 @@ class Operator:
 
     def _stuck(self) -> str:
         idle_s = self.workers.idle_s()
-        is_stuck = len(self.queue) > 0 and self.leadership.is_leader and idle_s > STUCK_TIMEOUT_S
+        is_stuck = len(self.base.queue) > 0 and self.base.leadership.is_leader and idle_s > STUCK_TIMEOUT_S
         return f"models are queued, but no reconcile began or ended for {idle_s:.0f} s" if is_stuck else ""
 
     def _readiness(self) -> dict[str, Callable[[], str]]:
         return {
-            "caches": lambda: "" if self.caches.synced else "not synced",
+            "caches": lambda: "" if self.base.caches.synced else "not synced",
             "certificates": lambda: "" if self.identity.tls is not None else "none yet",
             "agents": self._awaited_reports,
         }
@@ -327,9 +311,9 @@ class Operator:
         A new replica must not serve metrics before agents have reported. The wait is limited, because a model whose
         agents don't report must not prevent the operator from becoming ready.
         """
-        if self._reports_are_in or not self.caches.synced or self.identity.tls is None:
+        if self._reports_are_in or not self.base.caches.synced or self.identity.tls is None:
             return ""
-        unserved, now = self.served.unserved(), self.clock.monotonic()
+        unserved, now = self.served.unserved(), self.base.clock.monotonic()
         self._reports_due_at = min(self._reports_due_at, now + REPORTS_TIMEOUT_S)
         if not unserved or now > self._reports_due_at:
             self._reports_are_in = True

@@ -11,7 +11,7 @@ from typing import Any
 
 from halcyon.api import user_annotations
 from halcyon.api.conditions import Condition, Reason, Type
-from halcyon.api.spec import defaults
+from halcyon.api.spec import Spec, defaults
 from halcyon.api.timestamps import rfc3339
 from halcyon.control.desired import external_hpa
 from halcyon.control.desired.plan import ReconcilePlan, counts
@@ -45,18 +45,12 @@ def active(scope: Scope, plan: ReconcilePlan) -> Condition:
     kind = Type.SCALING_ACTIVE
     if plan.spec is None:
         return Condition(kind, status=None, reason=Reason.UNKNOWN, message="no spec has been accepted yet")
-    if (writer := conflict(scope, plan)) is not None:
-        return Condition(kind, status=False, reason=writer.reason, message=writer.message)
     scaling = plan.spec.scaling
+    if (stopped := _stopped(scope, plan, plan.spec)) is not None:
+        return stopped
     if scaling is None:
         text = f"the number of replicas is fixed: spec.replicas is {plan.replicas}{_user_reason(scope)}"
         return Condition(kind, status=True, reason=Reason.FIXED_REPLICAS, message=text)
-    if plan.spec.replicas == 0 and scaling.policy == "Rules" and scaling.mode == "Active" and scaling.min_replicas:
-        text = (
-            f"spec.replicas is 0, which disables the policy Rules, as it disables an HPA: the replicas stay at {plan.replicas}. To "
-            f"enable it, run kubectl scale mdep {scope.key.name} --replicas={plan.replicas}"
-        )
-        return Condition(kind, status=False, reason=Reason.SCALING_DISABLED, message=text)
     decision = published_decision(scope)
     if scope.scaling.settling and (previous := previous_condition(scope, kind)) is not None:
         return previous
@@ -79,6 +73,25 @@ def active(scope: Scope, plan: ReconcilePlan) -> Condition:
             return Condition(kind, status=False, reason=Reason.HPA_INACTIVE, message=str(condition.get("message")))
     sentences = f"scaled by {plan.actuator.value}: {_explanation(decision)}", _pods_not_ready(scope, plan)
     return Condition(kind, status=True, reason=Reason.SCALING_ACTIVE, message=". ".join(filter(None, sentences)))
+
+
+def _stopped(scope: Scope, plan: ReconcilePlan, spec: Spec) -> Condition | None:
+    """Return the ScalingActive condition of a model that something else scales, or whose scaling spec.replicas disables."""
+    if (writer := conflict(scope, plan)) is not None:
+        return Condition(Type.SCALING_ACTIVE, status=False, reason=writer.reason, message=writer.message)
+    scaling = spec.scaling
+    if (
+        spec.replicas
+        or scaling is None
+        or (scaling.policy, scaling.mode) != ("Rules", "Active")
+        or not scaling.min_replicas
+    ):
+        return None
+    text = (
+        f"spec.replicas is 0, which disables the policy Rules, as it disables an HPA: the replicas stay at {plan.replicas}. To "
+        f"enable it, run kubectl scale mdep {scope.key.name} --replicas={plan.replicas}"
+    )
+    return Condition(Type.SCALING_ACTIVE, status=False, reason=Reason.SCALING_DISABLED, message=text)
 
 
 def published_decision(scope: Scope) -> Decision | None:
@@ -190,8 +203,10 @@ def make(scope: Scope, plan: ReconcilePlan) -> dict[str, Any]:
 
 
 def _desired(plan: ReconcilePlan, decision: Decision | None) -> int | None:
-    """Return the desired replicas of a decision; None if the HPA decides. While scaling is disabled, the minimum runs."""
-    return plan.replicas if decision is not None and "off" in decision.limited_by else decision and decision.desired
+    """Return the desired replicas of a decision, or the minimum if scaling is disabled; None if the HPA decides."""
+    if decision is None:
+        return None
+    return plan.replicas if "off" in decision.limited_by else decision.desired
 
 
 def replica_columns(scope: Scope, plan: ReconcilePlan) -> dict[str, str]:

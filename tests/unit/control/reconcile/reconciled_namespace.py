@@ -145,4 +145,4 @@ class Team:
 
     def event_reasons(self) -> list[str]:
         """Return the reasons of the Events so far."""
-        return [entry.event["reason"] for entry in self.recorder._pending]
+        return [event["reason"] for event, _ in self.recorder._pending]

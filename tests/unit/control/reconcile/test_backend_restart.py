@@ -109,7 +109,7 @@ class RepairedModel:
         return str(annotations.get(names.RESTART_ANNOTATION, ""))
 
     def notes(self) -> list[str]:
-        return [cast("str", entry.event["note"]) for entry in self.events._pending]
+        return [cast("str", event["note"]) for event, _ in self.events._pending]
 
 
 def test_without_a_dead_backend_nothing_is_done() -> None:

@@ -17,6 +17,7 @@ from halcyon.kube.apply_diff import holds
 from halcyon.kube.client import FIELD_MANAGER, Object
 from halcyon.kube.kinds import CHILDREN, Key, Kind
 from halcyon.render import names
+from halcyon.render.revision import HISTORY_LIMIT
 from tests.unit.control.reconcile.reconciled_namespace import Api, Team
 
 KEY = Key("team", "one")
@@ -511,3 +512,35 @@ async def test_the_accepted_spec_stays_while_its_digest_cannot_be_written() -> N
     assert AcceptedSpecs(team.caches).get(KEY) is not None
     assert team.accepted_text("one") == before
     assert "AcceptedSpecEdited" not in team.event_reasons()
+
+
+class Quota(Api):
+    """An API server with a ResourceQuota on `count/controllerrevisions.apps`."""
+
+    @override
+    async def apply(self, kind: Kind, obj: Object, *, subresource: str = "", manager: str = FIELD_MANAGER) -> Object:
+        revisions = [name for stored, _, name in self.objects if stored is kinds.CONTROLLER_REVISION]
+        name = obj["metadata"]["name"]
+        if kind is kinds.CONTROLLER_REVISION and name not in revisions and len(revisions) >= HISTORY_LIMIT:
+            raise errors.Refused(403, f"controllerrevisions.apps {name} is forbidden: exceeded quota: objects")
+        return await super().apply(kind, obj, subresource=subresource, manager=manager)
+
+    @override
+    async def delete(self, kind: Kind, namespace: str, name: str, *, seen: Object | None = None) -> None:
+        await super().delete(kind, namespace, name, seen=seen)
+        self.caches.children[kind]._store(Key(namespace, name), None)
+
+
+async def test_revisions_beyond_the_limit_make_room_for_one_that_a_quota_rejects() -> None:
+    team = Team(api=Quota())
+    for size in range(1, HISTORY_LIMIT + 3):
+        team.ask("one", batching={"maxBatchSize": size}, rollout={"strategy": "Replace"})
+        for _ in range(4):
+            with contextlib.suppress(errors.Conflicted):
+                await team.reconciler.reconcile(KEY)
+        deployment = team.api.objects[kinds.DEPLOYMENT, "team", names.server("one", "a")]
+        present = {name for kind, _, name in team.api.objects if kind is kinds.CONTROLLER_REVISION}
+        key = deployment["spec"]["template"]["metadata"]["labels"][names.REVISION_LABEL]
+        assert names.revision("one", key) in present
+        assert len(present) == min(size, HISTORY_LIMIT)
+    assert team.api.accepted["one"] == "Accepted"

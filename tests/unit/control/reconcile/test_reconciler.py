@@ -7,6 +7,7 @@ import contextlib
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from typing_extensions import override

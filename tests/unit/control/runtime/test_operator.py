@@ -38,6 +38,7 @@ class Process:
             _reports_due_at=math.inf,
             _reports_are_in=False,
         )
+        self.parts.base = self.parts
 
     def probed(self) -> tuple[str, str]:
         """Return the problems that the liveness and the readiness probe report."""
