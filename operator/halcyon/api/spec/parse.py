@@ -12,10 +12,12 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from halcyon.api.batch_inference import BatchInferenceSpec
 from halcyon.api.schema.expected import JsonSchema, at, expected, needs_example
 from halcyon.api.schema.structural_schema import schema
 from halcyon.api.spec import Spec
 from halcyon.api.spec.field_hints import URI_SCHEMES, example, example_of_object, hint, listed_value
+from halcyon.api.timestamps import epoch_seconds
 from halcyon.api.types import NAME_MESSAGE, NAME_PATTERN, BrokenRulesError
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -66,6 +68,19 @@ def parse(name: str, spec: Mapping[str, Any]) -> Spec:
         SpecError: the spec breaks rules. The error names every wrong field, its value and its limit.
     """
     return parse_as(Spec, name, spec)
+
+
+def parse_batch(spec: object, name: str = "batch") -> BatchInferenceSpec:
+    """Return the spec of the BatchInference `name`.
+
+    Raises:
+        SpecError: the spec breaks rules. The API server enforces the same rules, but an object can be older than a rule.
+    """
+    parsed = parse_as(BatchInferenceSpec, name, spec)
+    if parsed.deadline is not None and epoch_seconds(parsed.deadline) is None:
+        text = f"spec.deadline is {parsed.deadline!r}; it must be a time, for example 2026-12-01T06:00:00Z"
+        raise SpecError(Violation("invalid-value", text, ("spec", "deadline")))
+    return parsed
 
 
 def parse_as(model: type[Model], name: str, spec: object) -> Model:
