@@ -17,10 +17,9 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from yaml.reader import ReaderError
 
-from halcyon.api import batch_inference
 from halcyon.api.policy import triton_images
-from halcyon.api.spec import Spec, defaults, field_hints
-from halcyon.api.spec.parse import SpecError, parse
+from halcyon.api.spec import Spec, defaults
+from halcyon.api.spec.parse import SpecError, parse, parse_batch
 from halcyon.api.types import API_VERSION, BATCH_KIND, GROUP, KIND, VERSION
 from halcyon.scaling.planner.objectives import schedules
 from halcyon.scaling.schedules import problems
@@ -209,7 +208,7 @@ def _spec_problems(
     is_batch = _scalar(node, "kind") == BATCH_KIND
     try:
         if is_batch:
-            batch_inference.parse(constructed, name or _ANY_NAME)
+            parse_batch(constructed, name or _ANY_NAME)
         else:
             spec = parse(name or _ANY_NAME, constructed)
     except SpecError as error:
@@ -276,7 +275,7 @@ def _value_text(node: Node) -> str:
 
 
 def _hint_of_root(name: str) -> str:
-    if not get_close_matches(str(name), _FIELDS, 1) and str(name) in field_hints.fields("spec"):
+    if not get_close_matches(str(name), _FIELDS, 1) and str(name) in Spec.model_fields:
         return f"did you mean spec.{name}?"
     return f"the fields are {', '.join(_FIELDS[:4])}"
 

@@ -12,9 +12,7 @@ from pydantic import Field, StringConstraints
 
 from halcyon.api.batch_bucket import BatchCredentials, BucketUri, bucket_rules
 from halcyon.api.credentials import StoreEndpoint, StoreRegion
-from halcyon.api.spec.parse import SpecError, Violation, parse_as
 from halcyon.api.status import ConditionStatus
-from halcyon.api.timestamps import is_date_time
 from halcyon.api.types import (
     ApiModel,
     DnsName,
@@ -310,16 +308,3 @@ class BatchInferenceStatus(ApiModel):
     """Number of rows in each request; absent until it is chosen."""
     completion_time: Time | None = None
     """Time at which the batch became complete."""
-
-
-def parse(spec: object, name: str = "batch") -> BatchInferenceSpec:
-    """Return the spec of the BatchInference `name`.
-
-    Raises:
-        SpecError: the spec breaks rules. The API server enforces the same rules, but an object can be older than a rule.
-    """
-    parsed = parse_as(BatchInferenceSpec, name, spec)
-    if parsed.deadline is not None and not is_date_time(parsed.deadline):
-        text = f"spec.deadline is {parsed.deadline!r}; it must be a time, for example 2026-12-01T06:00:00Z"
-        raise SpecError(Violation("invalid-value", text, ("spec", "deadline")))
-    return parsed

@@ -14,9 +14,9 @@ from typing import Any
 
 import aiohttp
 
-from halcyon.api import batch_inference
 from halcyon.api.batch_inference import BatchInferenceSpec, BatchReason
 from halcyon.api.documents.batch_documents import FAILED, BatchProgress
+from halcyon.api.spec.parse import parse_batch
 from halcyon.api.timestamps import epoch_seconds
 from halcyon.batch import job as objects
 from halcyon.batch import runner_pod, status
@@ -162,7 +162,7 @@ class BatchController:
             return None
         spec: BatchInferenceSpec | None = None
         try:
-            spec = batch_inference.parse(batch.get("spec"))
+            spec = parse_batch(batch.get("spec"))
             model = self.model(Key(key.namespace, spec.model_deployment))
             if self.site.release and _manager(model) not in {"", self.site.release}:
                 return None  # another release manages the model, and runs its batches

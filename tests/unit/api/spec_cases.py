@@ -473,7 +473,10 @@ FIELDS: list[tuple[str, Any, str]] = [
     (
         "model.parameters",
         {"a/b": "x"},
-        'spec.model.parameters.a/b is "a/b": the name must match ^[-._a-zA-Z0-9]+$',
+        (
+            'spec.model.parameters.a/b is "a/b": the name must match ^[-._a-zA-Z0-9]+$; write for example parameters: '
+            "{gpu_ms: '5'}"
+        ),
     ),
     (
         "model.warmup.data",

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from halcyon.api.batch_inference import parse
 from halcyon.api.documents.batch_documents import BatchBucket, BatchRecipe
 from halcyon.api.documents.store_identity import StoreIdentity
 from halcyon.api.policy.downloads import SiteDownloads
 from halcyon.api.policy.network import SiteNetwork
 from halcyon.api.policy.site_policy import SitePolicy
+from halcyon.api.spec.parse import parse_batch as parse
 from halcyon.batch.bucket_access import refusal
 from halcyon.batch.job import SPEC_ANNOTATION, BatchSite, ServedModel, job, network_policy
 

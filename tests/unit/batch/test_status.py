@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 import halcyon_batch
-from halcyon.api.batch_inference import BatchInferenceStatus, BatchReason, parse
+from halcyon.api.batch_inference import BatchInferenceStatus, BatchReason
 from halcyon.api.documents.batch_documents import BatchProgress
+from halcyon.api.spec.parse import parse_batch as parse
 from halcyon.batch import status
 from halcyon.batch.job import ServedModel
 from halcyon.batch.runner_pod import current, last_progress, pending

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from halcyon.api import batch_inference
+from halcyon.api.spec.parse import parse_batch
 from halcyon.api.timestamps import epoch_seconds, is_date_time, rfc3339
 from halcyon.api.types import API_VERSION, NAME_PATTERN, duration_s
 from halcyon.api.types import BATCH_KIND as KIND
@@ -54,7 +54,7 @@ def manifest(model: str, namespace: str, options: Json, *, now: float) -> Json:
     }
     spec |= {name: value for name, value in optional_fields.items() if value is not None}
     try:
-        batch_inference.parse(spec)
+        parse_batch(spec)
     except ValueError as error:
         raise InputError(str(error)) from None
     name = options["name"] or f"{model}-batch"

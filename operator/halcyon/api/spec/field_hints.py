@@ -5,16 +5,11 @@ A hint gives the new name, the right place, or the existing fields.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import SequenceMatcher, get_close_matches
-from functools import cache
-from typing import Any, Final, get_args, get_origin
+from typing import Final
 
-from pydantic import BaseModel
-
-from halcyon.api.schema.expected import JsonSchema, examples, form_of
-from halcyon.api.spec import Spec
+from halcyon.api.schema.expected import JsonSchema, at, examples, form_of
 
 RENAMED: Final[Mapping[str, str]] = {
     "spec.model.source.uri.url": "spec.model.source.uri, a string",
@@ -45,10 +40,6 @@ any item of a list."""
 OBJECTS: Final[Mapping[str, str]] = {
     "spec.rollout.canary.analysis": "analysis: {mode: Enabled}, or {mode: Disabled} for the former Off",
     "spec.rollout.canary.steps[].pause": "pause: {duration: 5m}, or pause: {} to pause until someone resumes the rollout",
-    "spec.runtime.gpu": "gpu: {count: 1}",
-    "spec.scaling": "scaling: {maxReplicas: 8}",
-    "spec.model": "model: {source: {uri: s3://models/resnet50}}",
-    "spec.model.source": "source: {uri: s3://models/resnet50}",
 }
 """Fields that were plain values in earlier versions and are objects now, each with an example."""
 
@@ -91,54 +82,46 @@ URI_SCHEMES: Final[Mapping[str, str]] = {
 """Schemes of KServe's `storageUri` for sources that are not a `uri` here, each with the field to use."""
 
 POD_PLACES: Final[Mapping[str, str]] = {
-    "image": "spec.runtime.image",
-    "gpu": "spec.runtime.gpu",
-    "gpus": "spec.runtime.gpu.count",
-    "nvidia.com/gpu": "spec.runtime.gpu.count",
-    "storageUri": "spec.model.source.uri",
-    "modelUri": "spec.model.source.uri",
-    "labels": "spec.runtime.podLabels",
+    "image": "spec.runtime.image", "gpu": "spec.runtime.gpu", "gpus": "spec.runtime.gpu.count",
+    "nvidia.com/gpu": "spec.runtime.gpu.count", "storageUri": "spec.model.source.uri",
+    "modelUri": "spec.model.source.uri", "labels": "spec.runtime.podLabels",
     "annotations": "spec.runtime.podAnnotations",
     "metadata": "spec.runtime.podLabels and spec.runtime.podAnnotations",
-    "serviceAccount": "spec.runtime.serviceAccountName",
-    "terminationGracePeriodSeconds": "spec.traffic.drainTimeout",
-    "maxSurge": "spec.rollout.strategy",
-    "metrics": "spec.scaling.targets",
-    "cooldownPeriod": "spec.scaling.idleTimeout",
-    "scaleTarget": "spec.scaling.targets",
-    "maxConcurrentRequests": "spec.traffic.maxConcurrency",
-    "containerConcurrency": "spec.traffic.maxConcurrency",
+    "serviceAccount": "spec.runtime.serviceAccountName", "terminationGracePeriodSeconds": "spec.traffic.drainTimeout",
+    "maxSurge": "spec.rollout.strategy", "metrics": "spec.scaling.targets",
+    "cooldownPeriod": "spec.scaling.idleTimeout", "scaleTarget": "spec.scaling.targets",
+    "maxConcurrentRequests": "spec.traffic.maxConcurrency", "containerConcurrency": "spec.traffic.maxConcurrency",
     "containers": "spec.runtime, whose fields describe the one container",
     "template": "spec.runtime, whose fields describe the pod",
     "predictor": "spec.model for the model, and spec.runtime for the pod",
     "volumes": "spec.model.source.persistentVolumeClaim; a pod has no other volumes",
     "volumeMounts": "spec.model.source.persistentVolumeClaim; a pod has no other volumes",
-    "args": "spec.runtime.server",
-    "command": "spec.runtime.server",
-}
+    "args": "spec.runtime.server", "command": "spec.runtime.server",
+}  # fmt: skip
 """Field names from Pods, HPAs or KServe, each with the field of a ModelDeployment that has the same purpose. They are
 recognised anywhere in the spec."""
 
-_INDEX = re.compile(r"\[\d+\]")
 
-
-def hint(path: str, root: type[BaseModel] = Spec) -> str:
+def hint(path: Sequence[int | str], root: JsonSchema, *, of_model: bool) -> str:
     """Return what to write instead of the unknown field at `path`, for example `did you mean spec.traffic.tls?`.
 
-    `root` is the model of the spec.
+    `root` is the schema of the spec, which is that of a ModelDeployment if `of_model`.
     """
-    if (now := RENAMED.get(_INDEX.sub("[]", path))) is not None:
+    name, siblings, places = str(path[-1]), [*at(root, path[:-1]).get("properties", {})], _places(root)
+    if of_model and (now := RENAMED.get(_plain(path))) is not None:
         return f"use {now}"
-    parent, _, name = path.rpartition(".")
-    siblings, places = fields(parent, root), _places(root)
     near, close = _nearest(name, siblings, 0.6), _nearest(name, places, 0.85)
     if near and _likeness(name, close) < _likeness(name, near) + 0.1:
         return f"did you mean {near}?"
-    if root is Spec and (elsewhere := POD_PLACES.get(name)):
+    if of_model and (elsewhere := POD_PLACES.get(name)):
         return f"use {elsewhere}"
     if close:
         return f"did you mean {' or '.join(places[close][:3])}?"
     return f"the fields are {', '.join(siblings)}" if siblings else ""
+
+
+def _plain(path: Iterable[int | str]) -> str:
+    return "spec" + "".join("[]" if isinstance(step, int) else f".{step}" for step in path)
 
 
 def _nearest(name: str, names: Iterable[str], cutoff: float) -> str:
@@ -149,84 +132,56 @@ def _likeness(name: str, other: str) -> float:
     return SequenceMatcher(None, other, name).ratio() if other else 0.0
 
 
-def example_of_object(path: str) -> str:
+def _places(root: JsonSchema) -> Mapping[str, list[str]]:
+    """Return the paths of all fields of a spec, grouped by the last part of the path."""
+    places: dict[str, list[str]] = {}
+    schemas = [("spec", root)]
+    for path, schema in schemas:
+        below = [(f"{path}.{name}", field.get("items", field)) for name, field in schema.get("properties", {}).items()]
+        schemas += below
+        for name, (place, _) in zip(schema.get("properties", {}), below, strict=True):
+            places.setdefault(name, []).append(place)
+    return places
+
+
+def example_of_object(path: Iterable[int | str]) -> str:
     """Return an example of the object at `path`; empty if the field was never a plain value in an earlier version."""
-    return OBJECTS.get(_INDEX.sub("[]", path), "")
+    return OBJECTS.get(_plain(path), "")
 
 
-def example(path: str, schema: JsonSchema) -> str:
-    """Return an example of the field at `path`, for example `for example maxReplicas: 8`."""
-    path = _INDEX.sub("[]", path)
-    if text := EXAMPLES.get(path):
-        return text
-    path = path.removesuffix("[]")
-    return f"for example {path.rpartition('.')[2]}: {_value(path, schema)}"
+def example(path: Sequence[int | str], root: JsonSchema) -> str:
+    """Return an example of the field at `path`, for example `for example maxReplicas: 8`.
+
+    For an item of a list or a map, it is an example of the whole list or map.
+    """
+    if isinstance(path[-1], int) or "additionalProperties" in at(root, path[:-1]):
+        path = path[:-1]
+    field = _plain(path)
+    return EXAMPLES.get(field) or f"for example {path[-1]}: {_value(field, at(root, path))}"
 
 
-def listed_value(path: str) -> str:
+def listed_value(path: Iterable[int | str]) -> str:
     """Return the value in `VALUES` of the field at `path`; empty if there is none."""
-    parts = _INDEX.sub("[]", path).split(".")
+    return _listed_value(_plain(path))
+
+
+def _listed_value(field: str) -> str:
+    parts = field.split(".")
     return next((VALUES[end] for n in range(len(parts)) if (end := ".".join(parts[n:])) in VALUES), "")
 
 
-def _value(path: str, schema: JsonSchema) -> str:
-    """Return a valid value, in YAML, of the field at `path`."""
-    if text := listed_value(path):
-        is_item = schema.get("type") == "array" and not text.startswith("[")
-        return f"[{text}]" if is_item else text
-    if values := schema.get("enum"):
-        return str(values[0])
-    if schema.get("type") == "array":
-        return f"[{_value(f'{path}[]', schema['items'])}]"
-    if schema.get("type") == "object":
-        fields = schema.get("properties", {})
-        values = {name: _value(f"{path}.{name}", fields[name]) for name in schema.get("required") or [*fields][:1]}
+def _value(field: str, schema: JsonSchema) -> str:
+    """Return a valid value, in YAML, of a field."""
+    kind = schema["type"]
+    if text := _listed_value(field):
+        return f"[{text}]" if kind == "array" and not text.startswith("[") else text
+    if kind == "array":
+        return f"[{_value(f'{field}[]', schema['items'])}]"
+    if kind == "object":
+        below = schema["properties"]
+        values = {name: _value(f"{field}.{name}", below[name]) for name in schema.get("required") or [*below][:1]}
         return f"{{{', '.join(f'{name}: {value}' for name, value in values.items())}}}"
     if form := form_of(schema):
         return examples(schema, form)[-1]
     kinds = {"integer": max(1, schema.get("minimum", 1)), "boolean": "true"}
-    return str(kinds.get(schema.get("type", ""), "models"))
-
-
-def fields(path: str, root: type[BaseModel] = Spec) -> tuple[str, ...]:
-    """Return the names of the fields of the object at a path such as `spec.runtime.env[0]`.
-
-    The result is empty if the path leads to no object.
-    """
-    current: type[BaseModel] | None = root
-    for name in _INDEX.sub("", path).split(".")[1:]:
-        current = _fields(current).get(name) if current else None
-    return tuple(_fields(current)) if current else ()
-
-
-def _fields(model: type[BaseModel]) -> dict[str, type[BaseModel] | None]:
-    """Return a mapping from the field names of a pydantic model to the models of the fields.
-
-    For a list, the value is the model of its items. It is None if the field or the items are not objects.
-    """
-    return {info.alias or name: _model(info.annotation) for name, info in model.model_fields.items()}
-
-
-def _model(hint: Any) -> type[BaseModel] | None:  # a type expression
-    if isinstance(hint, type) and issubclass(hint, BaseModel):
-        return hint
-    if get_origin(hint) is dict:
-        return None
-    return next((model for argument in get_args(hint) if (model := _model(argument)) is not None), None)
-
-
-@cache
-def _places(root: type[BaseModel]) -> Mapping[str, tuple[str, ...]]:
-    """Return the paths of all fields, grouped by the last part of the path."""
-    paths: dict[str, tuple[str, ...]] = {}
-    for path in _paths(root, "spec"):
-        name = path.rpartition(".")[2]
-        paths[name] = (*paths.get(name, ()), path)
-    return paths
-
-
-def _paths(model: type[BaseModel], prefix: str) -> Iterator[str]:
-    for name, below in _fields(model).items():
-        yield f"{prefix}.{name}"
-        if below is not None:
-            yield from _paths(below, f"{prefix}.{name}")
+    return str(schema["enum"][0] if "enum" in schema else kinds.get(kind, "models"))

@@ -12,13 +12,16 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from halcyon.api.batch_inference import BatchInferenceSpec
 from halcyon.api.schema.expected import JsonSchema, at, expected, needs_example
 from halcyon.api.schema.structural_schema import schema
 from halcyon.api.spec import Spec
 from halcyon.api.spec.field_hints import URI_SCHEMES, example, example_of_object, hint, listed_value
+from halcyon.api.timestamps import is_date_time
 from halcyon.api.types import NAME_MESSAGE, NAME_PATTERN, BrokenRulesError
 
 Model = TypeVar("Model", bound=BaseModel)
+_URI = ("model", "source", "uri")
 _MAX_PATTERN = 80
 """Maximum length of a pattern in an error message, in characters."""
 _MAX_LAYERS = 4
@@ -67,6 +70,19 @@ def parse(name: str, spec: Mapping[str, Any]) -> Spec:
     return parse_as(Spec, name, spec)
 
 
+def parse_batch(spec: object, name: str = "batch") -> BatchInferenceSpec:
+    """Return the spec of the BatchInference `name`.
+
+    Raises:
+        SpecError: the spec breaks rules. The API server enforces the same rules, but an object can be older than a rule.
+    """
+    parsed = parse_as(BatchInferenceSpec, name, spec)
+    if parsed.deadline is not None and not is_date_time(parsed.deadline):
+        text = f"spec.deadline is {parsed.deadline!r}; it must be a time, for example 2026-12-01T06:00:00Z"
+        raise SpecError(Violation("invalid-value", text, ("spec", "deadline")))
+    return parsed
+
+
 def parse_as(model: type[Model], name: str, spec: object) -> Model:
     """Return the spec of the object `name` as an instance of `model`.
 
@@ -101,6 +117,7 @@ def _without_nulls(value: Any) -> Any:  # any JSON value
 
 
 def _violations(model: type[BaseModel], error: ValidationError) -> Iterator[Violation]:
+    root = _schema(model)
     for problem in error.errors(include_url=False):
         path = tuple(part for part in problem["loc"] if part != "[key]")
         field = "spec" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
@@ -110,49 +127,41 @@ def _violations(model: type[BaseModel], error: ValidationError) -> Iterator[Viol
         if kind == "json_invalid":
             yield _TOO_DEEP  # its parser counts levels itself, and allows fewer of them than Python's
         elif kind == "extra_forbidden":
-            more = hint(field, model)
+            more = hint(path, root, of_model=model is Spec)
             yield Violation("unknown-field", f"{field} is not a field" + (f"; {more}" if more else ""), at_field)
         elif kind == "missing":
-            yield Violation("missing-field", f"{field} is missing; {_example(model, path, field)}", at_field)
+            yield Violation("missing-field", f"{field} is missing; {example(path, root)}", at_field)
         elif kind == "value_error" and isinstance(context["error"], BrokenRulesError):
             prefix = "" if context["error"].names_path else f"{field}: "
             for sentence, words in context["error"].broken:
                 yield Violation("conflicting-fields", prefix + sentence, at_field if prefix else (), words)
         else:
-            yield Violation("invalid-value", _invalid_value(model, path, field, problem), at_field)
+            yield Violation("invalid-value", f"{field} is {_requirement(root, path, problem)}", at_field)
 
 
-def _example(model: type[BaseModel], path: tuple[int | str, ...], field: str) -> str:
-    return example(field, at(_schema(model), path))
-
-
-def _invalid_value(model: type[BaseModel], path: tuple[int | str, ...], field: str, problem: ErrorDetails) -> str:
-    """Return the sentence for an invalid value at the path `field`. It contains no text from pydantic."""
+def _requirement(root: JsonSchema, path: tuple[int | str, ...], problem: ErrorDetails) -> str:
+    """Return the invalid value at a path and what is wrong with it. The text contains no text from pydantic."""
     context, value = problem.get("ctx", {}), problem["input"]
-    if field == "spec.model.source.uri" and isinstance(value, dict):
+    if path == _URI and isinstance(value, dict):
         return (
-            f"{field} is an object, but must be a string, for example uri: s3://models/resnet50; write its former "
+            "an object, but must be a string, for example uri: s3://models/resnet50; write its former "
             "fields beside it: credentials.secretName, endpoint, region, path, digest, sizeLimit"
         )
-    if field == "spec.model.source.uri" and (other := URI_SCHEMES.get(str(value).partition("://")[0])):
-        return f"{field} is {_shown(value)}: this form is not valid; {other}"
-    if (good := example_of_object(field)) and not isinstance(value, dict):
-        return f"{field} is {_shown(value)}, but must be an object, for example {good}"
-    field_schema, parent = at(_schema(model), path), at(_schema(model), path[:-1])
-    write = ""
+    if path == _URI and (other := URI_SCHEMES.get(str(value).partition("://")[0])):
+        return f"{_shown(value)}: this form is not valid; {other}"
+    if (good := example_of_object(path)) and not isinstance(value, dict):
+        return f"{_shown(value)}, but must be an object, for example {good}"
     if problem["type"] == "value_error":
-        text = str(context["error"])
-    elif "[key]" in problem["loc"][-1:]:
-        text = f"the name must match {context.get('pattern') or 'the pattern of names'}"
-    else:
-        text = expected(field_schema, value)
-        if needs_example(field_schema, value) or (field_schema.get("type") == "integer" and listed_value(field)):
-            in_map = "additionalProperties" in parent
-            shown = field.removesuffix(f".{path[-1]}") if in_map else field
-            write = f"; write {example(shown, parent if in_map else field_schema)}"
-        if problem["type"] == "string_pattern_mismatch" and write and len(field_schema["pattern"]) > _MAX_PATTERN:
-            text = "this form is not valid"  # the pattern is long, and the example says more
-    return f"{field} is {_shown(value)}: {text}{write}"
+        return f"{_shown(value)}: {context['error']}"
+    if "[key]" in problem["loc"][-1:]:
+        pattern = context.get("pattern") or "the pattern of names"
+        return f"{_shown(value)}: the name must match {pattern}; write {example(path, root)}"
+    field, text, write = at(root, path), expected(at(root, path), value), ""
+    if needs_example(field, value) or (field["type"] == "integer" and listed_value(path)):
+        write = f"; write {example(path, root)}"
+    if problem["type"] == "string_pattern_mismatch" and write and len(field["pattern"]) > _MAX_PATTERN:
+        text = "this form is not valid"  # the pattern is long, and the example says more
+    return f"{_shown(value)}: {text}{write}"
 
 
 @cache

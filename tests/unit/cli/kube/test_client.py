@@ -97,3 +97,4 @@ def test_rejections_by_policies_are_no_lack_of_permissions(message: str, words: 
     )
     assert re.search(words, text)
     assert ("you need" in text) == ("cannot" in message)
+    assert client_messages.lacks_access(403, content) == ("cannot" in message)

@@ -14,7 +14,7 @@ from halcyon.control.state.scope import Scope
 from halcyon.kube import kinds
 from halcyon.main import main
 from halcyon_cli.arguments.options import Output
-from halcyon_cli.errors import ClusterError
+from halcyon_cli.errors import ClusterError, NoAccessError
 from halcyon_cli.plan import preview
 from halcyon_cli.plan.child_diff import ChildDiff, diff_children, merged, restarts
 from halcyon_cli.plan.cluster_scope import PlannedScope
@@ -167,14 +167,14 @@ def test_options_that_do_not_go_together_are_refused(
 @pytest.mark.parametrize(
     ("error", "rejections"),
     [
-        ("the cluster at c rejects the change: no", ["Deployment m-a: the cluster at c rejects the change: no"]),
-        ("no access: no", []),
+        (ClusterError("the cluster at c rejects it"), ["Deployment m-a: the cluster at c rejects it"]),
+        (NoAccessError("the user may not do it"), []),
     ],
 )
-def test_a_rejected_dry_run_is_a_note(error: str, rejections: list[str]) -> None:
+def test_a_rejected_dry_run_is_a_note(error: ClusterError, rejections: list[str]) -> None:
     class Rejecting:
         def dry_run(self, *_: object) -> None:
-            raise ClusterError(error)
+            raise error
 
     noted: list[str] = []
     cluster: Any = Rejecting()
