@@ -67,11 +67,25 @@ def baseline(
 def repeating(request: BenchRequest, stored: BenchDocument) -> BenchRequest:
     """Return the request, with the load of an earlier result unless it describes another one.
 
+    With --live, the rates of an earlier result that ended because clients were affected aren't repeated. The steps rise
+    until clients are affected again, so that a larger rate is seen, too.
+
     Raises:
         InputError, MeasureError: the load can't be repeated.
     """
     from halcyon_cli.bench import comparison_runs  # noqa: PLC0415
 
+    if request.place.live and stored.capacity is not None and not request.answer.anyway:
+        raise InputError(
+            f"--against {request.answer.against}: the result is of a search on a copy, and --live raises the rate in steps; compare "
+            "with a result of --live, or leave --live out"
+        )
+    if request.place.live and stored.is_limited_by_clients and not request.load.has_load:
+        from halcyon_measure.compare import likeness  # noqa: PLC0415
+
+        objective = request.load.objective
+        objective = likeness.objective_s(stored) if objective is None else objective
+        return replace(request, load=replace(request.load, objective=objective)).check()
     load = comparison_runs.load_of(request.load, stored)
     return request if load is request.load or request.answer.sweep else replace(request, load=load).check()
 

@@ -58,7 +58,7 @@ examples:
   halcyon bench --url http://new:8000 --model m --against http://old:8000
   halcyon bench digits --sweep 'rows=1,8 x callers=1..32'
   halcyon bench digits --against last --fail-if 'capacity < -5%'
-  halcyon bench --url localhost:8000 --model m --rate 50 --engine perf_analyzer
+  halcyon bench --url localhost:8000 --model m --engine perf_analyzer
 
 \b
 a served model:

@@ -51,7 +51,7 @@ def main(  # noqa: PLR0917  # click passes them by keyword
     models = cluster.models(all_namespaces=all_namespaces, selector=selector)
     rows = model_rows.sorted_rows([model_rows.build_row(model) for model in models], sort_key, price)
     if output.is_data:
-        output.data([row.to_dict() | {"costPerHour": model_rows.hourly_cost(row, price)} for row in rows])
+        output.data([row.to_dict() | model_rows.cost_fields(row, price) for row in rows])
         return 0
     if not rows:
         emit(client_messages.no_models(namespace=None if all_namespaces else cluster.namespace, selector=selector))

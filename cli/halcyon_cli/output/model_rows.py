@@ -148,13 +148,15 @@ def list_table(
 def sorted_rows(rows: Sequence[ModelRow], key_name: SortKey, price: float | None = None) -> list[ModelRow]:
     """Sort rows by a value, highest first and unknown values last. Equal rows are sorted by namespace and name.
 
-    Costs are those of `hourly_cost`. A model without a known price is sorted as if a GPU cost 1 per hour.
+    Costs are those of `hourly_cost`. A model without a known price is sorted as if a GPU cost 1 per hour. Costs in
+    different currencies can't be compared, so they are sorted by currency first.
     """
+    by_currency = key_name == "cost" and len(_currencies(rows, price)) > 1
 
-    def key(row: ModelRow) -> tuple[float, str, str]:
+    def key(row: ModelRow) -> tuple[str, float, str, str]:
         cost = float(row.gpus) if (hourly := hourly_cost(row, price)) is None else hourly
         amount = {"queue": row.waiting, "gpu": row.utilization, "cost": cost, "name": 0.0}[key_name]
-        return (1.0 if amount is None else -amount, row.namespace, row.name)
+        return (row.currency if by_currency else "", 1.0 if amount is None else -amount, row.namespace, row.name)
 
     return sorted(rows, key=key)
 
@@ -162,6 +164,29 @@ def sorted_rows(rows: Sequence[ModelRow], key_name: SortKey, price: float | None
 def hourly_cost(row: ModelRow, price: float | None) -> float | None:
     """Return the cost per hour of a model's GPUs, from `price` per GPU and hour, or else from the status."""
     return row.cost_per_hour if price is None else row.gpus * price
+
+
+def cost_fields(row: ModelRow, price: float | None) -> dict[str, Any]:
+    """Return the cost per hour and its currency in JSON form. A given price has no currency."""
+    return {"costPerHour": hourly_cost(row, price), "currency": row.currency if price is None else ""}
+
+
+def _currencies(rows: Sequence[ModelRow], price: float | None) -> list[str]:
+    """Return the currencies of the known costs, sorted; empty if `price` replaces the configured prices."""
+    return sorted({row.currency for row in rows if row.cost_per_hour is not None}) if price is None else []
+
+
+def _cost_sums(rows: Sequence[ModelRow]) -> str:
+    """Return the sum of the costs in each currency, for example `4.00 EUR + 3.00 USD`."""
+    sums: dict[str, float] = {}
+    for row in rows:
+        if row.cost_per_hour is not None:
+            sums[row.currency] = sums.get(row.currency, 0.0) + row.cost_per_hour
+    # A sum without a currency is the last one, so that its number isn't taken for one of the next currency.
+    return " + ".join(
+        f"{cost:.2f} {currency}".strip()
+        for currency, cost in sorted(sums.items(), key=lambda pair: (not pair[0], pair[0]))
+    )
 
 
 def top_table(
@@ -173,8 +198,8 @@ def top_table(
     """
     costs = [hourly_cost(row, price) for row in rows]
     known_costs = [cost for cost in costs if cost is not None]
-    currencies = {row.currency for row in rows if row.cost_per_hour is not None} if price is None else set()
-    unit = f" {currencies.pop()}" if len(currencies) == 1 and "" not in currencies else ""
+    currencies = _currencies(rows, price)
+    unit = f" {currencies[0]}" if len(currencies) == 1 and currencies[0] else ""
     head = ["NAME", "READY", "RANGE", "QUEUE", "GPU%", "GPUS"] + (
         [f"COST/H{unit}"] if known_costs or price is not None else []
     )
@@ -183,12 +208,14 @@ def top_table(
     cells = []
     for row, cost in zip(rows, costs, strict=True):
         line = [row.name, row.replicas, row.range, row.queue, row.gpu, str(row.gpus)]
-        line += [UNKNOWN if cost is None else f"{cost:.2f}"] if has_costs else []
+        currency = f" {row.currency}".rstrip() if len(currencies) > 1 else ""
+        line += [UNKNOWN if cost is None else f"{cost:.2f}{currency}"] if has_costs else []
         line += [row.batch, row.policy, row.actuator] if wide else []
         cells.append([*line, row.reason + (f": {row.note}" if row.note else "")])
     waiting = [row.waiting for row in rows if row.waiting is not None]
     total = [f"{len(rows)} models", "", "", f"{sum(waiting):.0f}" if waiting else UNKNOWN, ""]
-    total += [str(sum(row.gpus for row in rows))] + ([f"{sum(known_costs):.2f}"] if has_costs else [])
+    cost_text = _cost_sums(rows) if len(currencies) > 1 else f"{sum(known_costs):.2f}"
+    total += [str(sum(row.gpus for row in rows))] + ([cost_text] if has_costs else [])
     total += [""] * (len(head) - len(total))
     if len(rows) > 1:
         cells.append(total)

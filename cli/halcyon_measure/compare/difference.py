@@ -35,6 +35,8 @@ FIGURES: Mapping[str, ComparedFigure] = {
     "cpu": ComparedFigure(lambda document: document.client.cpu_per_request, "worse"),
 }
 """Figures that are compared, by name."""
+_AT_ANY_RATE = frozenset({"throughput", "cpu"})
+"""Figures that can be compared between different rates."""
 
 
 def order(rounds: int) -> str:
@@ -67,10 +69,14 @@ def of_rounds(baseline: Sequence[BenchDocument], candidate: Sequence[BenchDocume
 def of_results(baseline: BenchDocument, candidate: BenchDocument) -> tuple[Difference, ...]:
     """Return the differences between two results of one run each, with intervals from the variation within the runs.
 
-    The intervals don't cover variation from day to day.
+    The intervals don't cover variation from day to day. Steps on a served model that ended because clients were affected
+    have different rates, so their latencies aren't compared.
     """
     differences = []
+    in_steps = baseline.is_limited_by_clients and candidate.is_limited_by_clients
     for name, figure in FIGURES.items():
+        if in_steps and name not in _AT_ANY_RATE:
+            continue
         first, second = figure.read(baseline), figure.read(candidate)
         if first is not None and second is not None:
             differences.append(_difference(name, first, second, _change_of_runs(first, second)))

@@ -9,6 +9,7 @@ from halcyon_measure.results.number_text import count_text
 def unlike(first: BenchDocument, second: BenchDocument) -> tuple[str, ...]:
     """Return phrases about the differences between two results, other than the server and the model."""
     differences = []
+    in_steps = first.is_limited_by_clients and second.is_limited_by_clients
     for name, first_value, second_value in (
         ("objective", objective(first), objective(second)),
         ("percentile", _percentile(first), _percentile(second)),
@@ -17,7 +18,7 @@ def unlike(first: BenchDocument, second: BenchDocument) -> tuple[str, ...]:
         ("API", first.target.api, second.target.api),
         ("encoding", first.target.encoding, second.target.encoding),
         ("shared memory", first.target.shared_memory, second.target.shared_memory),
-        ("load", _load(first), _load(second)),
+        *([] if in_steps else [("load", _load(first), _load(second))]),
         ("GPU", _gpu(first), _gpu(second)),
         ("replicas", _replicas(first), _replicas(second)),
     ):

@@ -81,7 +81,7 @@ def _in_package() -> str | None:
 def _package_version(path: Path) -> str:
     """Return the version of the Python package with this program or script; empty if it has none."""
     path = path.resolve()
-    folders = [parent for parent in path.parents[:3] for parent in (parent, *parent.glob("lib/python3*/site-packages"))]
+    folders = [parent for parent in path.parents[:3] for parent in (parent, *parent.glob("lib/python3*/*-packages"))]
     versions = [info.name for folder in folders for info in folder.glob(f"{NAME}-*.dist-info")]
     return versions[0].removeprefix(f"{NAME}-").removesuffix(".dist-info") if versions else ""
 

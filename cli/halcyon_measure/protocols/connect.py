@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from http.client import HTTPConnection, HTTPException
+from http.client import BadStatusLine, HTTPConnection, HTTPException
 from typing import Any
 from urllib.parse import quote
 
@@ -161,6 +161,13 @@ def exchange(target: Target, method: str, path: str, document: Any = None) -> tu
             return response.status, response.read()
         finally:
             connection.close()
+    except BadStatusLine as error:
+        if isinstance(error, OSError):  # the server closed the connection
+            raise TargetError(f"{target.url} can't be measured: {error}") from None
+        grpc_url = f"grpc{'s' if target.encrypted else ''}://{target.address}"
+        raise TargetError(
+            f"{target.url} can't be measured: it doesn't respond as an HTTP server does; if it is a gRPC port: --url {grpc_url}"
+        ) from None
     except (OSError, HTTPException) as error:
         reason = "its certificate isn't valid: " if "CERTIFICATE_VERIFY" in str(error) else ""
         example = "; to trust another authority: --ca FILE" if reason else ""

@@ -245,6 +245,14 @@ class BenchDocument(Part):
     )
 
     @property
+    def is_limited_by_clients(self) -> bool:
+        """True if the result is the last of several steps on a served model, which ended because clients were affected.
+
+        The rate is then a result of the measurement, not its load.
+        """
+        return bool(self.place and self.place.kind == "live" and self.place.ended) and not self.run.partial
+
+    @property
     def unlisted_failures(self) -> int:
         """Number of failed requests that aren't counted in `failures`, which lists only the most frequent kinds."""
         return self.requests.due - self.requests.answered - sum(kind.count for kind in self.failures)

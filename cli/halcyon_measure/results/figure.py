@@ -39,15 +39,17 @@ class Part(BaseModel):
 class Figure(Part):
     """A measured number."""
 
-    value: float | None = Field(description="The number; null if it wasn't measured.")
+    value: float | None = Field(description="Measured number; null if it wasn't measured.")
     unit: Unit = Field(description="Unit of `value` and `interval`.")
-    n: int = Field(description="Requests, samples or executions that it is computed from.")
+    n: int = Field(description="Number of requests, samples or executions from which the figure is computed.")
     interval: tuple[float, float] | None = Field(
         default=None,
-        description="Its 95 % interval, from a bootstrap of one-second blocks if the field says nothing else; null if there are too few.",
+        description="95 % confidence interval; null if there is too little data. It comes from a bootstrap of one-second blocks, unless the description of the field states another method.",
     )
-    source: str = Field(description="What it was computed from.")
-    reason: str = Field(default="", description="Why it wasn't measured, or why it is uncertain; else empty.")
+    source: str = Field(description="Data from which the figure was computed.")
+    reason: str = Field(
+        default="", description="Reason why the figure wasn't measured or is uncertain; otherwise empty."
+    )
 
 
 def unmeasured(unit: Unit, reason: str, source: str = "") -> Figure:

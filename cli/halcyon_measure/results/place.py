@@ -26,13 +26,14 @@ class Place(Part):
     namespace: str | None = Field(default=None, description="Namespace of the ModelDeployment; null for a URL.")
     name: str | None = Field(default=None, description="Name of the ModelDeployment that the result is about.")
     measured: str | None = Field(default=None, description="Name of the ModelDeployment that got the load.")
-    revision: str | None = Field(default=None, description="Revision of its pods.")
-    source: str | None = Field(default=None, description="Where the model comes from: volume, image or URI.")
+    revision: str | None = Field(default=None, description="Revision of the measured pods.")
+    source: str | None = Field(default=None, description="Source of the model: volume, image or URI.")
     image: str | None = Field(default=None, description="Image of the server.")
     image_id: str | None = Field(default=None, description="Image of the server with its digest, as the node has it.")
     node: str | None = Field(default=None, description="Node of the server's pod, or the nodes, comma-separated.")
     gpu_product: str | None = Field(
-        default=None, description="GPU of that node, from its label nvidia.com/gpu.product; null without one."
+        default=None,
+        description="GPU product of the node, from its label nvidia.com/gpu.product; null if the server has no GPU.",
     )
     limits: ContainerLimits | None = Field(default=None, description="Resource limits of the server container.")
     routing: str | None = Field(default=None, description="How requests reach the pods: balancer, service or gateway.")
@@ -43,5 +44,6 @@ class Place(Part):
         default=(), description="Arguments of halcyon bench, with the seed, that repeat the measurement."
     )
     ended: str | None = Field(
-        default=None, description="Why a measurement of a served model ended early; null if it did not."
+        default=None,
+        description="Reason why the measurement of a served model ended early; null if it didn't end early.",
     )

@@ -12,60 +12,62 @@ from halcyon_measure.results.figure import Figure, Part
 class ComparedSide(Part):
     """One side of a comparison: a server, or an earlier result."""
 
-    name: str = Field(description="Name that the comparison shows.")
+    name: str = Field(description="Name of the side in the comparison.")
     url: str = Field(description="URL of the server.")
     model: str = Field(description="Name of the model.")
-    made_at: str | None = Field(description="When it was measured, if that was earlier; else null.")
+    made_at: str | None = Field(description="Time of the measurement if the side is an earlier result; otherwise null.")
 
 
 class Difference(Part):
     """Difference of one figure between the two sides."""
 
-    figure: str = Field(description="capacity, throughput, mean, p50, p95, p99 or cpu.")
-    baseline: Figure = Field(description="Its mean over the rounds, of the first side.")
-    candidate: Figure = Field(description="Its mean over the rounds, of the second side.")
+    figure: str = Field(description="Name of the compared figure: capacity, throughput, mean, p50, p95, p99 or cpu.")
+    baseline: Figure = Field(description="Value of the first side: the mean over the rounds.")
+    candidate: Figure = Field(description="Value of the second side: the mean over the rounds.")
     change: Figure = Field(
-        description="Change from the first to the second side as a ratio: 0.05 is 5 % more. Its interval is over rounds."
+        description="Relative change from the first to the second side; 0.05 means 5 % more. The interval is computed over the rounds."
     )
-    result: str = Field(description="higher, lower, no difference shown or not known.")
+    result: str = Field(description="Result for the second side: higher, lower, no difference shown, or not known.")
 
 
 class Bound(Part):
     """Result of a condition of `--fail-if`."""
 
-    text: str = Field(description="The condition as it was given, for example p99 > +5%.")
-    failed: bool = Field(description="Whether the interval shows that the condition holds.")
-    evidence: str = Field(description="Figures for it.")
+    text: str = Field(description="Condition as in --fail-if, for example p99 > +5%.")
+    failed: bool = Field(description="True if the whole interval of the change meets the condition.")
+    evidence: str = Field(description="Change with its interval, on which the result is based.")
 
 
 class LeaderboardRow(Part):
     """Result of one server or model, at the same objective as all others."""
 
-    name: str = Field(description="Name that the leaderboard shows.")
+    name: str = Field(description="Name of the server or model in the leaderboard.")
     url: str = Field(description="URL of the server.")
     model: str = Field(description="Name of the model.")
-    rate: Figure = Field(description="Largest rate that keeps the objective.")
+    rate: Figure = Field(description="Largest rate at which the objective is met.")
     p99: Figure = Field(description="99th percentile of the latency at this rate.")
-    cost_per_thousand: Figure = Field(description="Price of a thousand inferences.")
-    energy_per_inference: Figure = Field(description="Energy of an inference.")
-    carbon_per_inference: Figure = Field(description="Carbon dioxide of an inference.")
-    accuracy: Figure = Field(description="Share of the answers that are the expected ones.")
+    cost_per_thousand: Figure = Field(description="Cost of 1,000 inferences.")
+    energy_per_inference: Figure = Field(description="Energy per inference.")
+    carbon_per_inference: Figure = Field(description="Carbon dioxide emissions per inference.")
+    accuracy: Figure = Field(description="Share of the responses that match the expected outputs.")
 
 
 class Comparison(Part):
     """Differences between two sides, with 95 % intervals over rounds."""
 
-    sentence: str = Field(description="The answer in one sentence.")
+    sentence: str = Field(description="Result of the comparison in one sentence.")
     baseline: ComparedSide | None = Field(description="First side; null for a leaderboard.")
     candidate: ComparedSide | None = Field(description="Second side; null for a leaderboard.")
-    rounds: int = Field(description="Rounds of each side.")
+    rounds: int = Field(description="Number of rounds of each side.")
     order: str = Field(
-        description="Order of the rounds, for example ABBAAB, or of a leaderboard's searches; empty if they weren't in turns."
+        description="Order in which the sides were measured, for example ABBAAB; for a leaderboard, the order of the searches. Empty if the sides weren't measured alternately."
     )
-    differences: tuple[Difference, ...] = Field(description="Figures of both sides.")
-    unlike: tuple[str, ...] = Field(description="What differs between the sides beside the server, with --anyway.")
-    bounds: tuple[Bound, ...] = Field(description="Conditions of --fail-if.")
-    leaderboard: tuple[LeaderboardRow, ...] = Field(description="Servers by their rate, the largest first.")
+    differences: tuple[Difference, ...] = Field(description="Compared figures with their differences.")
+    unlike: tuple[str, ...] = Field(
+        description="Differences between the sides other than the server, which --anyway allowed."
+    )
+    bounds: tuple[Bound, ...] = Field(description="Conditions of --fail-if with their results.")
+    leaderboard: tuple[LeaderboardRow, ...] = Field(description="Servers and models, sorted by rate, highest first.")
 
     @property
     def undecided(self) -> tuple[Bound, ...]:

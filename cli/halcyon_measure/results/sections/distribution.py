@@ -10,6 +10,10 @@ from halcyon_measure.results.figure import Part
 class Distribution(Part):
     """Latency percentiles of the answered requests, evenly spaced by the number of nines (0.9, 0.99, 0.999)."""
 
-    shares: tuple[float, ...] = Field(description="Shares of the requests, rising, at most 0.999.")
-    latency_ms: tuple[float, ...] = Field(description="Latency from due that each share doesn't exceed.")
-    from_send_ms: tuple[float, ...] = Field(description="Latency from sending that each share doesn't exceed.")
+    shares: tuple[float, ...] = Field(description="Shares of the requests in ascending order, at most 0.999.")
+    latency_ms: tuple[float, ...] = Field(
+        description="For each share, the latency from the due time that this share of the requests does not exceed, in ms."
+    )
+    from_send_ms: tuple[float, ...] = Field(
+        description="For each share, the latency from sending that this share of the requests does not exceed, in ms."
+    )

@@ -31,21 +31,23 @@ class Phase(Part):
     """One phase of a request's latency."""
 
     name: PhaseName = Field(
-        description="prepare, serialise, late, send, balancer_held, balancer_queued, queue, input, model, output, "
+        description="Phase: prepare, serialise, late, send, balancer_held, balancer_queued, queue, input, model, output, "
         "receive, decode, finish or rest."
     )
     side: Side = Field(description="Source of the figures: client, balancer or server; remainder for the phase rest.")
-    mean: Figure = Field(description="Mean time of an answered request, in ms.")
-    p99: Figure = Field(description="99th percentile in ms; only the client's parts have one.")
+    mean: Figure = Field(description="Mean time per answered request, in ms.")
+    p99: Figure = Field(description="99th percentile of the time, in ms. Only phases of the client have one.")
 
 
 class Phases(Part):
     """Phases of the latency of answered requests."""
 
-    end_to_end: Figure = Field(description="Mean latency, from due to finished, in ms.")
-    parts: tuple[Phase, ...] = Field(description="The parts in the order in which a request passes them.")
-    total: Figure = Field(description="Sum of the parts that were measured, in ms.")
-    adds_up: bool = Field(description="True if the sum is within 2 % of the mean latency.")
+    end_to_end: Figure = Field(
+        description="Mean latency, from the due time of a request until its response is processed, in ms."
+    )
+    parts: tuple[Phase, ...] = Field(description="Phases in the order in which a request passes through them.")
+    total: Figure = Field(description="Sum of the measured phases, in ms.")
+    adds_up: bool = Field(description="True if the sum differs from the mean latency by at most 2 %.")
     reason: str = Field(
-        description="Reason why the server's parts are missing, or why the parts don't add up; otherwise empty."
+        description="Reason why phases of the server are missing, or why the phases don't add up; otherwise empty."
     )

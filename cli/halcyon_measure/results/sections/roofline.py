@@ -15,36 +15,44 @@ from halcyon_measure.results.figure import Figure, Part
 class Peak(Part):
     """Maximum rate of one resource of the machine."""
 
-    kind: Literal["measured", "published"] = Field(description="measured here, or published by the manufacturer.")
-    rate: Figure = Field(description="Largest of its samples, in FLOP/s or bytes/s.")
-    cv: float | None = Field(description="Coefficient of variation of the samples; null if it was published.")
-    how: str = Field(description="Program that was run, with the number of cores, or the name of the product.")
+    kind: Literal["measured", "published"] = Field(
+        description="measured: measured on this machine; published: published by the manufacturer."
+    )
+    rate: Figure = Field(description="Largest measured sample, or the published value, in FLOP/s or bytes/s.")
+    cv: float | None = Field(description="Coefficient of variation of the samples; null for a published value.")
+    how: str = Field(
+        description="Program that measured the rate, with its number of cores; for a published value, the name of the product."
+    )
 
 
 class RooflinePoint(Part):
     """Measured executions with one batch size, in relation to the roofline."""
 
-    batch: int = Field(description="Rows of an execution.")
-    intensity: float = Field(description="Operations for each byte of the least possible memory traffic.")
+    batch: int = Field(description="Number of rows in an execution.")
+    intensity: float = Field(
+        description="Arithmetic intensity: operations per byte of the smallest possible memory traffic."
+    )
     rate: Figure = Field(description="Operations per second that the model reached.")
-    roof: float = Field(description="Operations per second that are possible at this intensity.")
-    share: Figure = Field(description="Share of the roof that the model reached.")
-    bound: Literal["compute", "bandwidth"] = Field(description="Peak that limits the roof at this intensity.")
-    source: str = Field(description="Measured model: the served one, or the model alone.")
+    roof: float = Field(description="Operations per second that the machine can reach at this intensity.")
+    share: Figure = Field(description="Rate that the model reached, divided by the roof.")
+    bound: Literal["compute", "bandwidth"] = Field(description="Resource that limits the roof at this intensity.")
+    source: str = Field(description="What was measured: the served model, or the model alone without a server.")
 
 
 class Roofline(Part):
     """Roofline for the model, with measured points below it."""
 
-    datatype: str = Field(description="Data type that the peak of compute is for, for example FP32.")
+    datatype: str = Field(description="Data type for which the compute peak applies, for example FP32.")
     compute: Peak
     memory: Peak
-    ridge: float = Field(description="Operations per byte above which the compute peak is the limit.")
-    points: tuple[RooflinePoint, ...] = Field(description="Measured points by batch size.")
+    ridge: float = Field(
+        description="Arithmetic intensity above which the compute peak is the limit, in operations per byte."
+    )
+    points: tuple[RooflinePoint, ...] = Field(description="Measured points, one per batch size.")
     bandwidth_bound_below: int | None = Field(
-        description="Smallest batch size that compute limits; null if there is none up to 4096."
+        description="Smallest batch size at which compute is the limit; null if there is none up to 4096."
     )
     above: tuple[int, ...] = Field(
-        description="Batch sizes of points above the roof: if there is one, the roof is wrong."
+        description="Batch sizes whose measured points are above the roof. If the list isn't empty, the roof is wrong."
     )
-    answer: str = Field(description="The result in one sentence.")
+    answer: str = Field(description="Result in one sentence.")

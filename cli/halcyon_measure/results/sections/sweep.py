@@ -12,21 +12,26 @@ from halcyon_measure.results.sections.second_engine import SecondEngine
 class SweepPoint(Part):
     """Results of one load with a certain protocol and encoding."""
 
-    rows: str = Field(description="Rows of a request.")
-    protocol: str = Field(description="http or grpc.")
-    encoding: str = Field(description="Form of the tensors: binary, json, raw or typed.")
-    shared_memory: str = Field(default="none", description="Memory that held the tensors: system, or none.")
-    callers: int | None = Field(description="Callers; null for random arrivals.")
-    rate_rps: float | None = Field(description="Requests per second of random arrivals; null for callers.")
-    replicas: int | None = Field(description="Replicas of the server; null if they aren't known.")
-    throughput: Figure = Field(description="Answers per second.")
-    rows_per_second: Figure = Field(description="Answered rows per second.")
-    p50: Figure = Field(description="Median latency from due, in ms.")
-    p99: Figure = Field(description="99th percentile of the latency from due, in ms.")
-    cpu_per_request: Figure = Field(description="CPU of the client for each request.")
-    failed: int = Field(description="Requests that weren't answered.")
+    rows: str = Field(description="Number of rows in a request.")
+    protocol: str = Field(description="Protocol of the requests: http or grpc.")
+    encoding: str = Field(description="Encoding of the tensors: binary, json, raw or typed.")
+    shared_memory: str = Field(
+        default="none",
+        description="Memory that the client and the server share for the tensors: system, or none if requests contain the tensors.",
+    )
+    callers: int | None = Field(description="Number of callers; null for random arrivals.")
+    rate_rps: float | None = Field(description="Rate of the random arrivals in requests per second; null for callers.")
+    replicas: int | None = Field(description="Number of replicas of the server; null if it is unknown.")
+    throughput: Figure = Field(description="Responses per second.")
+    rows_per_second: Figure = Field(description="Rows of answered requests per second.")
+    p50: Figure = Field(description="Median latency from the due time, in ms.")
+    p99: Figure = Field(description="99th percentile of the latency from the due time, in ms.")
+    cpu_per_request: Figure = Field(description="CPU time of the client per request.")
+    failed: int = Field(description="Number of requests without a successful response.")
     valid: bool = Field(description="Whether the figures can be relied on.")
-    invalid_because: tuple[str, ...] = Field(description="Reasons why they can't be relied on; empty if they can.")
+    invalid_because: tuple[str, ...] = Field(
+        description="Reasons why the figures can't be relied on; empty if they can."
+    )
     second_engine: SecondEngine | None = Field(
         default=None, description="The same load measured by the engine of --engine; null if the option is not set."
     )
@@ -57,17 +62,17 @@ def request_form(protocol: str, encoding: str, shared_memory: str) -> str:
 class PayloadCost(Part):
     """Cost of encoding the same tensors in a certain format, without a server."""
 
-    form: str = Field(description="binary, json, raw, typed, .npy or Arrow.")
-    rows: str = Field(description="Rows of the request.")
+    form: str = Field(description="Format: binary, json, raw, typed, .npy or Arrow.")
+    rows: str = Field(description="Number of rows in the request.")
     size: Figure = Field(description="Size of the payload.")
-    write: Figure = Field(description="CPU to make it.")
-    read: Figure = Field(description="CPU to read it again.")
+    write: Figure = Field(description="CPU time to write the payload.")
+    read: Figure = Field(description="CPU time to read the payload.")
 
 
 class Sweep(Part):
     """Figures of all points of a grid or a list of loads."""
 
-    grid: str = Field(description="The sweep as it was given.")
-    points: tuple[SweepPoint, ...] = Field(description="Points in the order in which they were measured.")
-    payloads: tuple[PayloadCost, ...] = Field(description="Costs of the payload's forms.")
+    grid: str = Field(description="Value of --sweep; several values are separated by semicolons.")
+    points: tuple[SweepPoint, ...] = Field(description="Points in chronological order.")
+    payloads: tuple[PayloadCost, ...] = Field(description="Costs of the payload in each format.")
     partial: bool = Field(description="True if the sweep was interrupted.")

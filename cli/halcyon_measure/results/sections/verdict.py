@@ -29,7 +29,7 @@ LimitName = Literal[
 class Evidence(Part):
     """A figure that supports the verdict."""
 
-    what: str = Field(description="The figure in a sentence.")
+    what: str = Field(description="Sentence that explains the figure.")
     figure: Figure
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -96,12 +98,18 @@ def test_interrupted_run_is_not_repeated_by_perf_analyzer(tmp_path: Path, monkey
 
 
 def test_interrupt_ends_the_program_and_keeps_the_own_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stub(tmp_path, monkeypatch, "kill -INT $PPID; exec sleep 60")
-    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        document = measured()
-    finally:
-        signal.signal(signal.SIGINT, previous)
+    stub(tmp_path, monkeypatch, "exec sleep 60")
+    engine = Engine.checked(MEASUREMENT, ())
+    ended: list[subprocess.Popen[str]] = []
+
+    def interrupted(process: subprocess.Popen[str], *_: object, **__: object) -> tuple[str, str]:
+        ended.append(process)
+        monkeypatch.undo()  # only the first call, which waits for the result
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess.Popen, "communicate", interrupted)
+    document = engine.measure(MEASUREMENT, bench_document(), lambda _: None)
+    assert ended[0].returncode == -signal.SIGTERM
     assert document.second_engine is not None
     assert document.second_engine.reason == "it was interrupted"
     assert document.latency.p50.value is not None
@@ -121,7 +129,7 @@ def test_missing_program_is_an_error_with_the_installation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str | None, message: str
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(program.sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     if body is not None:
         # As NVIDIA's script in Python does, it ends with status 0 when the program can't be loaded.
         (tmp_path / "perf_analyzer").write_text(f"#!/bin/sh\necho '{body}' >&2\n")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from http.client import BadStatusLine, HTTPConnection, HTTPResponse
 from typing import Any
 
 import pytest
 
+from halcyon_measure.errors import TargetError
 from halcyon_measure.protocols import connect
 from halcyon_measure.protocols.target import Target, parse
 
@@ -30,3 +32,16 @@ def test_metadata_of_tensorflow_serving_is_that_of_the_version(
     target = parse("http://h:8501", api="tfserving", transport=None, encoding=None, model="m", version=version)
     assert connect.described(target).inputs[0].shape == (-1, 4)
     assert paths == [path]
+
+
+def test_server_that_is_no_http_server_has_a_readable_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def respond(_: HTTPConnection) -> HTTPResponse:
+        raise BadStatusLine("\x00\x00\x18\x04")  # the first bytes of a gRPC port
+
+    monkeypatch.setattr(HTTPConnection, "connect", lambda _: None)
+    monkeypatch.setattr(HTTPConnection, "request", lambda *_, **__: None)
+    monkeypatch.setattr(HTTPConnection, "getresponse", respond)
+    target = parse("http://h:8001", api="kserve", transport=None, encoding=None, model="m")
+    with pytest.raises(TargetError, match=r"if it is a gRPC port: --url grpc://h:8001") as error:
+        connect.exchange(target, "GET", "/v2")
+    assert str(error.value).isprintable()
