@@ -27,6 +27,8 @@ from halcyon.kube.kinds import Object
 from halcyon.scaling.lazy_text import rounded
 
 _MESSAGE_LIMIT = 1024
+_MAX_LEFT_S = 1e11
+"""Remaining time in seconds (about 3000 years) from which the end is unknown, because a timestamp ends in the year 9999."""
 _SETTLED = frozenset({"Complete", "RolledBack"})
 _ETA_STEP = 0.05
 """Share of the remaining time by which the expected end time must change to cause a status update."""
@@ -116,7 +118,7 @@ def make(
     end: float | None = None
     if progress is not None and progress.rows_per_s is not None and conditions[0][2] == BatchReason.RUNNING:
         status["rate"] = rounded(progress.rows_per_s)
-        if progress.left_s is not None:
+        if progress.left_s is not None and progress.left_s < _MAX_LEFT_S:
             end = _steady(before.get("eta"), now + progress.left_s, now)
             status["eta"] = rfc3339(end)
     if spec is not None and spec.deadline is not None and not is_complete:

@@ -66,6 +66,11 @@ def test_figures_of_a_running_batch_are_in_the_status() -> None:
     assert batch_status(Observed(progress=progress(rows_per_request=16384)))["rowsPerRequest"] == 16384
 
 
+def test_an_end_after_the_year_9999_is_unknown() -> None:
+    document = batch_status(Observed(progress=progress(rows_per_s=1e-9, left_s=5e14)))
+    assert ("eta" in document, document["rate"]) == (False, "0.000000001")
+
+
 def test_a_runner_that_has_not_answered_is_pending() -> None:
     """It is starting, or a NetworkPolicy of the site denies the operator's requests as long as it runs."""
     (complete,) = batch_status(Observed())["conditions"]
