@@ -13,7 +13,8 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from halcyon.api.batch_inference import BatchInferenceSpec, deadline_error
+from halcyon.api import batch_inference
+from halcyon.api.batch_inference import BatchInferenceSpec
 from halcyon.api.schema.expected import at, expected
 from halcyon.api.schema.structural_schema import schema
 from halcyon.api.types import NAME_MESSAGE, NAME_PATTERN, BrokenRulesError
@@ -24,12 +25,14 @@ def problems(name: str, spec_fields: Any) -> Iterator[tuple[str, str]]:
     if not re.fullmatch(NAME_PATTERN, name):
         yield "name", NAME_MESSAGE % (name, len(name))
     try:
-        spec = BatchInferenceSpec.model_validate_json(json.dumps(spec_fields), strict=True)
+        BatchInferenceSpec.model_validate_json(json.dumps(spec_fields), strict=True)
     except ValidationError as error:
         yield from (_problem(detail) for detail in error.errors(include_url=False))
         return
-    if message := deadline_error(spec):
-        yield "invalid-value", message
+    try:
+        batch_inference.parse(spec_fields)  # checks the deadline, too
+    except ValueError as error:
+        yield "invalid-value", str(error)
 
 
 def _problem(error: Mapping[str, Any]) -> tuple[str, str]:

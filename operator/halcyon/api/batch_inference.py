@@ -324,13 +324,6 @@ def parse(spec: object) -> BatchInferenceSpec:
         text = str(first.get("ctx", {}).get("error", first["msg"]))  # the sentence of a rule may begin with its field
         field = ".".join(map(str, ("spec", *first["loc"])))
         raise ValueError(text if text.startswith("spec.") else f"{field}: {text}") from None
-    if message := deadline_error(batch):
-        raise ValueError(message)
+    if batch.deadline is not None and not is_date_time(batch.deadline):
+        raise ValueError(f"spec.deadline is {batch.deadline!r}; it must be a time, for example 2026-12-01T06:00:00Z")
     return batch
-
-
-def deadline_error(spec: BatchInferenceSpec) -> str:
-    """Return a sentence if the deadline isn't a time; empty if it is one, or if there is none."""
-    if spec.deadline is None or is_date_time(spec.deadline):
-        return ""
-    return f"spec.deadline is {spec.deadline!r}; it must be a time, for example 2026-12-01T06:00:00Z"
