@@ -242,7 +242,7 @@ class Bucket:
         if _NO_BUCKET.search(text):
             return BatchError(
                 error_reason,
-                f"{self._field}: the bucket of {url} doesn't exist: {message}; correct uri or endpoint, or make it",
+                f"{self._field}: the bucket of {url} doesn't exist: {message}; make it, or correct uri or endpoint in a new BatchInference",
             )
         if isinstance(error, FileNotFoundError):
             return BatchError(error_reason, f"{self._field}: {url} doesn't exist")

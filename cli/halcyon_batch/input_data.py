@@ -13,6 +13,7 @@ import stat
 import struct
 import time
 import zipfile
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,6 +83,19 @@ def sha256(path: Path) -> str:
         while block := file.read(_BLOCK):
             digest.update(block)
     return f"sha256:{digest.hexdigest()}"
+
+
+def check_uncompressed(path: Path) -> None:
+    """Check that a file isn't compressed, because each of its rows would be invalid.
+
+    Raises:
+        BatchError: it is compressed by gzip.
+    """
+    with path.open("rb") as file:
+        if file.read(2) == b"\x1f\x8b":
+            raise BatchError(
+                "InputUnreadable", f"spec.input: {path} is compressed by gzip; decompress it, for example with gunzip"
+            )
 
 
 class ArrayData:
@@ -158,8 +172,9 @@ class LineData:
     format = "Jsonl"
 
     def __init__(self, path: Path) -> None:
+        check_uncompressed(path)
         self._path, self._stamp = path, stamp(path)
-        digest, offsets, offset = hashlib.sha256(), [], 0
+        digest, offsets, offset = hashlib.sha256(), array("q"), 0
         with path.open("rb") as file:
             for line in file:
                 digest.update(line)
@@ -167,7 +182,7 @@ class LineData:
                     offsets.append(offset)
                 offset += len(line)
         self.digest = f"sha256:{digest.hexdigest()}"
-        self._offsets = np.array(offsets, np.int64)
+        self._offsets = offsets
         self.total = len(offsets)
         self.row_bytes = max(offset // max(self.total, 1), 1)
 
@@ -176,7 +191,7 @@ class LineData:
         samples = []
         with self._path.open("rb") as file:
             for row in range(start, stop):
-                file.seek(int(self._offsets[row]))
+                file.seek(self._offsets[row])
                 samples.append(Sample(row, file.readline()))
         return samples
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from halcyon.api.documents.batch_documents import BatchBucket, BatchRecipe
 from halcyon_batch.bucket import Bucket, BucketObject
 from halcyon_batch.errors import BatchError, is_temporary
-from halcyon_batch.input_data import ArrayData, FolderData, InputData, LineData, Sample
+from halcyon_batch.input_data import ArrayData, FolderData, InputData, LineData, Sample, check_uncompressed
 from halcyon_batch.parquet_data import ParquetData
 from halcyon_measure.results.number_text import significant
 
@@ -83,8 +83,8 @@ def check_output_place(recipe: BatchRecipe) -> None:
     if is_inside:
         raise BatchError(
             "OutputUnwritable",
-            f"spec.output: {place} is in the folder of spec.input, so the results would be rows; name a folder beside it, for "
-            f"example {Path(folder).name}-results",
+            f"spec.output: {place} is in the folder of spec.input, so the results would be rows; name a folder beside it in a "
+            f"new BatchInference, for example {Path(folder).name}-results",
         )
 
 
@@ -93,9 +93,11 @@ def _format_of(path: Path) -> str:
         return "Folder"
     path.stat()
     if path.suffix.lower() not in _SUFFIXES:
+        if path.is_file():
+            check_uncompressed(path)
         raise BatchError(
             "InputUnreadable",
-            f"spec.input: the format of {path} is unknown by its name; use .npz, .npy, .jsonl, .parquet or a folder, or set input.format",
+            f"spec.input: the format of {path} is unknown by its name; use .npz, .npy, .jsonl, .parquet or a folder, or set input.format in a new BatchInference",
         )
     return _SUFFIXES[path.suffix.lower()]
 

@@ -113,7 +113,7 @@ class OutputParts:
             if names:
                 raise BatchError(
                     "OutputExists",
-                    f"spec.output: {location} isn't empty: it has {', '.join(sorted(names)[:3])}, and no {MANIFEST}; name a new folder",
+                    f"spec.output: {location} isn't empty: it has {', '.join(sorted(names)[:3])}, and no {MANIFEST}; name a new folder in a new BatchInference",
                 )
             storage.create(MANIFEST, _json(vars(manifest)))
             stored = storage.read(MANIFEST) or b""
@@ -245,7 +245,7 @@ def _parse(stored: bytes, location: str) -> tuple[Manifest, bool]:
     if errors:
         raise BatchError(
             "OutputExists",
-            f"spec.output: {MANIFEST} in {location} isn't one of a batch: {errors[0]}; name a new folder",
+            f"spec.output: {MANIFEST} in {location} isn't one of a batch: {errors[0]}; name a new folder in a new BatchInference",
         )
     return manifest, is_complete
 
@@ -254,7 +254,7 @@ def _check_same(stored: Manifest, manifest: Manifest, location: str) -> None:
     if stored.owner != manifest.owner:
         raise BatchError(
             "OutputExists",
-            f"spec.output: {location} has the results of another BatchInference, {stored.name} ({stored.owner}); name a new folder",
+            f"spec.output: {location} has the results of another BatchInference, {stored.name} ({stored.owner}); name a new folder in a new BatchInference",
         )
     if stored.digest != manifest.digest:
         raise BatchError(
@@ -395,5 +395,5 @@ def _numbers(name: str, cells: Sequence[tuple[int, Any]], arrays: Sequence[Any])
 def _unsuitable(name: str, why: str) -> BatchError:
     return BatchError(
         "OutputUnsuitable",
-        f"output {name} can't be stored as Npz: {why}; set output.format: Jsonl, and name a new folder",
+        f"output {name} can't be stored as Npz: {why}; in a new BatchInference, set output.format: Jsonl and name a new folder",
     )

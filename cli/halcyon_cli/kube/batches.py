@@ -42,20 +42,28 @@ def unended(batches: Sequence[Json]) -> list[tuple[str, str]]:
 
 
 def state(batch: Json) -> tuple[str, str]:
-    """Return Failed, or else the reason of the condition Complete, with the message of the first condition."""
-    conditions = fields.mappings(fields.mapping(batch.get("status")).get("conditions"))
-    complete = next((condition for condition in conditions if condition.get("type") == "Complete"), {})
-    message = (fields.text(conditions[0].get("message")) if conditions else None) or ""
+    """Return Failed with the message of the failure, or else the reason and the message of the condition Complete."""
+    condition = deciding_condition(batch)
     # The spec of a batch that has failed may be invalid, which is then the reason of both conditions.
-    return ("Failed" if failure(batch) else fields.text(complete.get("reason")) or "Pending"), message
+    reason = "Failed" if failure(batch) else fields.text(condition.get("reason")) or "Pending"
+    return reason, fields.text(condition.get("message")) or ""
 
 
 def failure(batch: Json) -> str:
     """Return the reason why a batch has failed; empty if it hasn't."""
-    for condition in fields.mappings(fields.mapping(batch.get("status")).get("conditions")):
-        if (condition.get("type"), condition.get("status")) == ("Failed", "True"):
-            return fields.text(condition.get("reason")) or "Failed"
-    return ""
+    condition = deciding_condition(batch)
+    return (fields.text(condition.get("reason")) or "Failed") if condition.get("type") == "Failed" else ""
+
+
+def deciding_condition(batch: Json) -> Json:
+    """Return the condition Failed if it is true, or else the condition Complete; empty if there is neither.
+
+    Conditions can be in any order, and others can add some.
+    """
+    conditions = fields.mappings(fields.mapping(batch.get("status")).get("conditions"))
+    by_type = {condition.get("type"): condition for condition in conditions}
+    failed = by_type.get("Failed", {})
+    return failed if failed.get("status") == "True" else by_type.get("Complete", {})
 
 
 def _sentence(batch: Json, reason: str, message: str) -> str:

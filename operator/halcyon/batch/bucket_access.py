@@ -136,10 +136,5 @@ def api_keys_refusal(secret: str, model: str, namespace: str, policy: SitePolicy
 
 
 def _source(section: BatchInput | BatchOutput) -> Source:
-    return Source(
-        uri=section.uri,
-        credentials=section.credentials,
-        endpoint=section.endpoint,
-        region=section.region,
-        size_limit=section.size_limit if isinstance(section, BatchInput) else None,
-    )
+    names = ("uri", "credentials", "endpoint", "region", "size_limit")
+    return Source(**{name: getattr(section, name, None) for name in names})

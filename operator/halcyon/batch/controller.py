@@ -358,9 +358,7 @@ def _is_owned(obj: Object, batch: Object) -> bool:
 
 
 def _conflict(kind: kinds.Kind, name: str) -> Observed:
-    text = (
-        f"{kind.kind} {job_name(name)} does not belong to this BatchInference; delete it, or rename the BatchInference"
-    )
+    text = f"{kind.kind} {job_name(name)} does not belong to this BatchInference; delete it, or rename the batch"
     return Observed(Obstacle(BatchReason.NAME_CONFLICT, text))
 
 

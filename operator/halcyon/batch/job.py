@@ -97,9 +97,8 @@ def used_by(job: Object | None, model: ServedModel) -> ServedModel:
     if job is None or model.is_settled:
         return model
     with contextlib.suppress(BatchDocumentError, LookupError, TypeError):
-        return replace(
-            model, model=BatchRecipe.from_json(job["spec"]["template"]["spec"]["containers"][0]["args"][0]).model
-        )
+        arguments = job["spec"]["template"]["spec"]["containers"][0]["args"]
+        return replace(model, model=BatchRecipe.from_json(arguments[0]).model)
     return model
 
 
@@ -125,7 +124,6 @@ def recipe(
         prepare=f"{_HOOKS}/{hooks.prepare}" if hooks and hooks.prepare else "",
         finish=f"{_HOOKS}/{hooks.finish}" if hooks and hooks.finish else "",
         rows_per_request=spec.rows_per_request,
-        # Servers make full batches of smaller requests, which leave the users' requests a place in each.
         max_rows=None if model.max_rows is None else max(model.max_rows // _REQUESTS_OF_A_BATCH, 1),
         max_failures=spec.max_failures,
         gentle=spec.gentle,
@@ -186,6 +184,7 @@ def _pod(
             mounts.append({"name": volume["name"], "mountPath": path, "readOnly": True})
     fixed: Object = {"runAsUser": _UID, "runAsGroup": _UID, "fsGroup": _UID, "fsGroupChangePolicy": "OnRootMismatch"}
     ids = fixed if site.fixed_user_ids else {}
+    cpu_limit = {"cpu": max(site.cpu_limit, str(spec.cpu), key=quantity)} if site.cpu_limit else {}
     pod: Object = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
@@ -203,7 +202,7 @@ def _pod(
                 "securityContext": RESTRICTED,
                 "resources": {
                     "requests": {"cpu": spec.cpu, "memory": spec.memory},
-                    "limits": {**_cpu_limit(spec, site), "memory": spec.memory},
+                    "limits": {**cpu_limit, "memory": spec.memory},
                 },
                 "volumeMounts": mounts,
             }
@@ -217,10 +216,6 @@ def _pod(
     if spec.service_account_name is not None:
         pod["serviceAccountName"] = spec.service_account_name
     return pod
-
-
-def _cpu_limit(spec: BatchInferenceSpec, site: BatchSite) -> Object:
-    return {"cpu": max(site.cpu_limit, str(spec.cpu), key=quantity)} if site.cpu_limit else {}
 
 
 def _data_volumes(spec: BatchInferenceSpec) -> tuple[list[Object], list[Object]]:

@@ -92,10 +92,7 @@ def held_end(pod: Object | None, job: Object | None) -> Mapping[str, Any] | None
 
 
 def last_progress(pod: Object | None) -> BatchProgress | None:
-    """Return the final progress from the termination message of the runner's container.
-
-    Return None if the container has not terminated, or if its message isn't valid.
-    """
+    """Return the final progress from the termination message of the runner; None if it has left no valid one."""
     for state in _states(pod, own=True) if pod else ():
         ended = state.get("terminated") or {}
         try:

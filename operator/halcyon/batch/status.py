@@ -1,8 +1,4 @@
-"""Status of a BatchInference, computed from its Job, its pod and the progress of its runner. Pure.
-
-The status has the Complete, Failed, Suspended and OnTime conditions. Failed and Suspended are absent if they aren't
-true, and OnTime is absent without a deadline.
-"""
+"""Status of a BatchInference, computed from its Job, its pod and the progress of its runner. Pure."""
 
 # condition   true if                                     otherwise
 # Complete    the runner has written all results          false; the reason is what the batch does or waits for
@@ -27,6 +23,8 @@ from halcyon.kube.kinds import Object
 from halcyon.scaling.lazy_text import rounded
 
 _MESSAGE_LIMIT = 1024
+_MAX_LEFT_S = 1e11
+"""Remaining time in seconds, about 3000 years, from which no end is shown. Timestamps end in the year 9999."""
 _SETTLED = frozenset({"Complete", "RolledBack"})
 _ETA_STEP = 0.05
 """Share of the remaining time by which the expected end time must change to cause a status update."""
@@ -45,10 +43,8 @@ class Obstacle:
 def served_model(model: Object | None, name: str, namespace: str) -> ServedModel | Obstacle:
     """Return the properties of a ModelDeployment that a runner needs, or the reason why a runner can't use it."""
     if model is None:
-        return Obstacle(
-            BatchReason.MODEL_NOT_FOUND,
-            f"there is no ModelDeployment {name} in namespace {namespace}; a batch needs one in its own namespace",
-        )
+        text = f"there is no ModelDeployment {name} in namespace {namespace}; a batch needs one in its own namespace"
+        return Obstacle(BatchReason.MODEL_NOT_FOUND, text)
     spec: Mapping[str, Any] = model.get("spec") or {}
     traffic: Mapping[str, Any] = spec.get("traffic") or {}
     mode = traffic.get("mode", "Balancer")
@@ -59,16 +55,16 @@ def served_model(model: Object | None, name: str, namespace: str) -> ServedModel
             "requests go first; set spec.traffic.mode: Balancer",
         )
     if traffic.get("tls"):
-        return Obstacle(
-            BatchReason.MODEL_UNSUITABLE,
-            f"ModelDeployment {name} sets spec.traffic.tls, which batch inference does not support; use one without it",
+        text = (
+            f"ModelDeployment {name} sets spec.traffic.tls, which batch inference does not support; use one without it"
         )
+        return Obstacle(BatchReason.MODEL_UNSUITABLE, text)
     scaling = spec.get("scaling")
     if spec.get("replicas", 1) == 0 and (scaling is None or scaling.get("mode", "Active") != "Active"):
-        return Obstacle(
-            BatchReason.MODEL_STOPPED,
-            f"ModelDeployment {name} has spec.replicas 0 and is not scaled; run kubectl scale mdep {name} --replicas=1",
+        text = (
+            f"ModelDeployment {name} has spec.replicas 0 and is not scaled; run kubectl scale mdep {name} --replicas=1"
         )
+        return Obstacle(BatchReason.MODEL_STOPPED, text)
     return ServedModel(
         name=name,
         model=routed_name(model) or name,
@@ -116,11 +112,11 @@ def make(
     end: float | None = None
     if progress is not None and progress.rows_per_s is not None and conditions[0][2] == BatchReason.RUNNING:
         status["rate"] = rounded(progress.rows_per_s)
-        if progress.left_s is not None:
+        if progress.left_s is not None and progress.left_s < _MAX_LEFT_S:
             end = _steady(before.get("eta"), now + progress.left_s, now)
             status["eta"] = rfc3339(end)
     if spec is not None and spec.deadline is not None and not is_complete:
-        conditions += _on_time(spec.deadline, end, progress, now)
+        conditions += _on_time(spec, end, progress, now)
     if size := (progress and progress.rows_per_request) or (is_complete and before.get("rowsPerRequest")):
         status["rowsPerRequest"] = size
     if is_complete:
@@ -181,10 +177,7 @@ def _complete(
 
 
 def _outcome(rows: Mapping[str, int] | None) -> str:
-    """Return a sentence with the numbers of rows of a complete batch.
-
-    The last numbers are unknown if the runner's pod was deleted before they were read.
-    """
+    """Return a sentence with the final numbers of rows, unless the runner's pod was deleted before they were read."""
     if rows is None or rows["done"] + rows["failed"] < rows["total"]:
         return "all rows were processed; failures.jsonl lists the rows without a result"
     if not rows["failed"]:
@@ -224,9 +217,11 @@ def _steady(shown: object, end: float, now: float) -> float:
     return before if before is not None and abs(before - end) <= max(_ETA_STEP * (end - now), 1.0) else end
 
 
-def _on_time(deadline: str, end: float | None, progress: BatchProgress | None, now: float) -> list[_Condition]:
+def _on_time(
+    spec: BatchInferenceSpec, end: float | None, progress: BatchProgress | None, now: float
+) -> list[_Condition]:
     """Return a list with the OnTime condition and the rate that meets the deadline; empty if the end is unknown."""
-    until = epoch_seconds(deadline)
+    deadline, until = spec.deadline, epoch_seconds(spec.deadline)
     if until is None or until <= now:
         return [(Type.ON_TIME, "False", BatchReason.DEADLINE_MISSED, f"spec.deadline is {deadline}, which has passed")]
     if end is None or progress is None:
@@ -235,8 +230,10 @@ def _on_time(deadline: str, end: float | None, progress: BatchProgress | None, n
         return [(Type.ON_TIME, "True", BatchReason.IN_TIME, f"at this rate, the batch ends before {deadline}")]
     factor, rate = (end - now) / (until - now), progress.rows_per_s or 0.0
     remaining = (progress.total or 0) - progress.done - progress.failed
+    of_model = f"spec.scaling.maxReplicas of ModelDeployment {spec.model_deployment}"
+    limit = of_model if spec.max_replicas is None else f"spec.maxReplicas, which is {spec.max_replicas}"
     text = (
         f"at {rounded(rate)} rows/s, the batch ends at {rfc3339(end)}, after spec.deadline ({deadline}). The remaining "
-        f"{remaining} rows need {rounded(rate * factor)} rows/s. Raise spec.maxReplicas, or set a later deadline"
+        f"{remaining} rows need {rounded(rate * factor)} rows/s. Raise {limit}, or set a later deadline"
     )
     return [(Type.ON_TIME, "False", BatchReason.DEADLINE_TOO_CLOSE, text)]

@@ -30,13 +30,10 @@ def _shown(batch: Object) -> dict[str, Any]:
     return {
         "name": metadata.get("name"),
         "created": metadata.get("creationTimestamp"),
-        "state": complete.get("reason") or "Pending",
+        "state": "Failed" if failed.get("status") == "True" else complete.get("reason") or "Pending",
         "message": failed.get("message") or complete.get("message") or "",
         "late": late.get("message") or "" if late.get("status") == "False" else "",
-        "total": rows.get("total"),
-        "done": rows.get("done"),
-        "failed": rows.get("failed"),
-        "rate": status.get("rate"),
-        "eta": status.get("eta"),
+        **{name: rows.get(name) for name in ("total", "done", "failed")},
+        **{name: status.get(name) for name in ("rate", "eta")},
         "completed": status.get("completionTime"),
     }

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import os
 import tempfile
+import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -45,6 +47,27 @@ def test_lines_are_rows_without_the_blank_ones(tmp_path: Path) -> None:
         (1, b"[2]\n"),
         (2, b"no json"),
     ]
+
+
+def test_positions_of_many_lines_take_little_memory(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b"1\n" * 500_000)
+    tracemalloc.start()
+    try:
+        data = open_input(str(path), "")
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (data.total, data.read(499_999, 500_000)[0].value) == (500_000, b"1\n")
+    assert peak_bytes < 20 * data.total
+
+
+@pytest.mark.parametrize(("name", "format_"), [("rows.jsonl.gz", ""), ("rows.jsonl", ""), ("rows.gz", "Jsonl")])
+def test_a_compressed_file_of_lines_is_refused(tmp_path: Path, name: str, format_: str) -> None:
+    (tmp_path / name).write_bytes(gzip.compress(b"1\n"))
+    with pytest.raises(BatchError, match=rf"{name} is compressed by gzip; decompress it") as caught:
+        open_input(str(tmp_path / name), format_)
+    assert caught.value.reason == "InputUnreadable"
 
 
 def test_files_of_a_folder_are_rows_in_order_of_their_paths(tmp_path: Path) -> None:

@@ -67,6 +67,24 @@ def test_figures_of_a_running_batch_are_in_the_status() -> None:
     assert batch_status(Observed(progress=progress(rows_per_request=16384)))["rowsPerRequest"] == 16384
 
 
+@pytest.mark.parametrize(
+    ("others", "remedy"),
+    [
+        ({}, "Raise spec.scaling.maxReplicas of ModelDeployment digits, or set a later deadline"),
+        ({"maxReplicas": 2}, "Raise spec.maxReplicas, which is 2, or set a later deadline"),
+    ],
+)
+def test_a_late_batch_names_the_limit_that_holds_it_back(others: dict[str, Any], remedy: str) -> None:
+    document = batch_status(Observed(progress=progress()), deadline="2025-11-24T16:05:00Z", **others)
+    (late,) = [condition for condition in document["conditions"] if condition["type"] == "OnTime"]
+    assert (late["reason"], late["message"].endswith(remedy)) == ("DeadlineTooClose", True), late["message"]
+
+
+def test_an_end_after_the_year_9999_is_unknown() -> None:
+    document = batch_status(Observed(progress=progress(rows_per_s=1e-9, left_s=5e14)))
+    assert ("eta" in document, document["rate"]) == (False, "0.000000001")
+
+
 def test_a_runner_that_has_not_answered_is_pending() -> None:
     """It is starting, or a NetworkPolicy of the site denies the operator's requests as long as it runs."""
     (complete,) = batch_status(Observed())["conditions"]
@@ -142,7 +160,7 @@ def test_a_failure_stays_known_after_its_pod_is_gone() -> None:
         (
             "2025-11-24T16:05:00Z",
             "DeadlineTooClose",
-            "The remaining 595 rows need 100 rows/s. Raise spec.maxReplicas",
+            "The remaining 595 rows need 100 rows/s. Raise spec.scaling.maxReplicas",
         ),
         ("2025-11-24T15:00:00Z", "DeadlineMissed", "which has passed"),
     ],

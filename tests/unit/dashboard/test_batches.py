@@ -49,3 +49,10 @@ def test_a_failed_batch_shows_the_reason_and_a_new_one_no_figures() -> None:
     )[::-1]
     assert (failed["state"], failed["message"]) == ("Failed", "no space is left")
     assert (new["state"], new["done"], new["total"], new["eta"]) == ("Pending", None, None, None)
+
+
+def test_a_batch_with_an_invalid_spec_has_ended() -> None:
+    invalid = batch("a", "2", "Invalid")
+    invalid["status"]["conditions"].insert(0, invalid["status"]["conditions"][0] | {"type": "Failed", "status": "True"})
+    shown = batches([invalid, batch("b", "1")], "digits")
+    assert [(entry["name"], entry["state"]) for entry in shown] == [("b", "Running"), ("a", "Failed")]

@@ -28,7 +28,7 @@ from halcyon_cli.arguments.options import (
 from halcyon_cli.commands.inference.batch_manifest import manifest
 from halcyon_cli.commands.outage_notice import OutageNotice
 from halcyon_cli.errors import ClusterError, InputError
-from halcyon_cli.kube import client_messages, fields
+from halcyon_cli.kube import batches, client_messages, fields
 from halcyon_cli.kube.client import Target
 from halcyon_cli.kube.object_writer import ObjectWriter
 
@@ -151,23 +151,23 @@ def main(words: tuple[str, ...], target: Target, output: Output, *, all_namespac
 
 
 def _list(cluster: ObjectWriter, output: Output, *, all_namespaces: bool) -> int:
-    batches = cluster.items(BATCH_INFERENCE, all_namespaces=all_namespaces)
-    if batches is None:
+    stored = cluster.items(BATCH_INFERENCE, all_namespaces=all_namespaces)
+    if stored is None:
         raise ClusterError(client_messages.no_kind(cluster.host, KIND))
     if output.is_objects:
-        output.objects(batches)
+        output.objects(stored)
         return 0
-    if not batches:
+    if not stored:
         place = "the cluster" if all_namespaces else f"namespace {cluster.namespace}"
         emit(f"no {KIND}s in {place}; for a new one: halcyon batch MODEL --input PLACE --output PLACE")
         return 0
     from halcyon_cli.output import tables  # noqa: PLC0415  # rich takes 0.25 s to import: not for usage errors
 
     head = ["NAME", "MODEL", "STATUS", "DONE", "FAILURES", "RATE", "ETA"]
-    rows = [row(batch) for batch in batches]
+    rows = [row(batch) for batch in stored]
     if all_namespaces:
         head.insert(0, "NAMESPACE")
-        rows = [[str(batch["metadata"]["namespace"]), *cells] for batch, cells in zip(batches, rows, strict=True)]
+        rows = [[str(batch["metadata"]["namespace"]), *cells] for batch, cells in zip(stored, rows, strict=True)]
     emit(tables.lines(tables.table_page(head, rows), width=output.width))
     return 0
 
@@ -189,9 +189,8 @@ def row(batch: Json) -> list[str]:
 
 
 def _state(batch: Json) -> tuple[str, str, bool]:
-    """Return the reason and the message of the first condition, and whether the batch has failed."""
-    conditions = fields.mappings(fields.mapping(batch.get("status")).get("conditions"))
-    condition = conditions[0] if conditions else {}
+    """Return the reason and the message of the condition that decides, and whether the batch has failed."""
+    condition = batches.deciding_condition(batch)
     return (
         str(condition.get("reason") or "Pending"),
         str(condition.get("message") or ""),

@@ -96,10 +96,7 @@ def reader(client: Kube) -> Callable[[str], Awaitable[Sequence[Object]]]:
 
 
 def class_of(batches: tuple[RunningBatch, ...]) -> LowerClass:
-    """Return how much capacity balancers give to the given BatchInferences.
-
-    The result is `Gentle` only if all of them are gentle.
-    """
+    """Return how much capacity balancers give to BatchInferences. It is `Gentle` only if all of them are gentle."""
     if not batches:
         return "None"
     return "Gentle" if all(batch.gentle for batch in batches) else "Fill"
@@ -111,11 +108,6 @@ def lower_class(batches: BatchController) -> Callable[[Key], LowerClass | None]:
     Its result is None until the BatchInferences have been read. Only the leader reads them.
     """
     return lambda model: class_of(batches.running(model)) if batches.batches.synced.is_set() else None
-
-
-def demands(batches: BatchController) -> Callable[[Key], tuple[BatchDemand, ...]]:
-    """Return a function that returns the demand of each running batch of a model."""
-    return lambda model: tuple(map(demand, batches.running(model)))
 
 
 def demand(batch: RunningBatch) -> BatchDemand:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from halcyon_cli.commands.inference.batch import row
 from halcyon_cli.kube.batches import failure, state, unended
 from tests.unit.cli.commands.inference.test_batch import RUNNING
 
@@ -30,3 +31,16 @@ def test_an_invalid_batch_has_ended() -> None:
     invalid["status"]["conditions"].insert(0, invalid["status"]["conditions"][0] | {"type": "Failed", "status": "True"})
     assert unended([invalid]) == []
     assert (state(invalid), failure(invalid)) == (("Failed", "spec.rowsPerRequest is 0"), "Invalid")
+
+
+def test_conditions_are_read_by_type_in_any_order() -> None:
+    """Another client may add a condition, and the API server may keep the order of an earlier status."""
+    complete = waiting("night", "Failed", "the batch has failed")["status"]["conditions"][0]
+    failed = {"type": "Failed", "status": "True", "reason": "OutputFull", "message": "no space is left"}
+    foreign = {"type": "Audited", "status": "True", "reason": "Signed", "message": "by the auditor"}
+    for conditions in ([foreign, complete, failed], [failed, foreign, complete]):
+        batch = RUNNING | {"status": {"conditions": conditions}}
+        assert (state(batch), failure(batch)) == (("Failed", "no space is left"), "OutputFull")
+        assert row(batch)[2] == "OutputFull"
+    assert state(RUNNING | {"status": {"conditions": [foreign, *RUNNING["status"]["conditions"]]}})[0] == "Running"
+    assert row(RUNNING | {"status": {"conditions": [foreign, *RUNNING["status"]["conditions"]]}})[2] == "Running"
