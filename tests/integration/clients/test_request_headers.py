@@ -285,6 +285,25 @@ async def test_unknown_methods_are_unimplemented_with_and_without_pods(servers: 
         assert (await balanced.haproxy.runtime.read()).requests == 0
 
 
+async def test_health_checks_metadata_and_scrapes_are_no_requests(servers: list[Triton]) -> None:
+    async with counted(servers, requests=0) as balanced:
+
+        def reads() -> None:
+            for path in (
+                "/v2/health/ready",
+                "/v2/models/labels",
+                "/v2/models/labels/config",
+                "/v2/models/labels/stats",
+            ):
+                assert over_http(balanced.http, f"GET {path} HTTP/1.0", b" ").startswith(b"HTTP/1.0 200 "), path
+            for method in ("ServerReady", "/grpc.health.v1.Health/Check"):
+                over_grpc(balanced.grpc, None, method)
+            port = balanced.haproxy.ports.metrics
+            assert over_http(f"127.0.0.1:{port}", "GET /metrics HTTP/1.0", b" ").startswith(b"HTTP/1.0 200 ")
+
+        await asyncio.to_thread(reads)
+
+
 async def test_a_grpc_client_of_the_http_port_gets_an_error_at_once(servers: list[Triton]) -> None:
     async with counted(servers, requests=0) as balanced:
 
