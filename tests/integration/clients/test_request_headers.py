@@ -1,6 +1,6 @@
 """Requests of clients with unusual headers and protocols, at real Triton servers behind the real HAProxy 3.0.
 
-Field reports 157, 162 to 165, and 169 to 184 describe such clients.
+docs/quality/field-reports.md has the reports of such clients.
 """
 
 from __future__ import annotations
@@ -302,6 +302,14 @@ async def test_health_checks_metadata_and_scrapes_are_no_requests(servers: list[
             assert over_http(f"127.0.0.1:{port}", "GET /metrics HTTP/1.0", b" ").startswith(b"HTTP/1.0 200 ")
 
         await asyncio.to_thread(reads)
+
+
+async def test_a_preflight_of_a_browser_is_rejected(servers: list[Triton]) -> None:
+    async with counted(servers, requests=0) as balanced:
+        head = f"OPTIONS {INFER} HTTP/1.1\r\nOrigin: http://a\r\nAccess-Control-Request-Method: POST"
+        response = await asyncio.to_thread(over_http, balanced.http, head)
+    assert response.startswith(b"HTTP/1.1 405 ")
+    assert b"access-control" not in response
 
 
 async def test_a_grpc_client_of_the_http_port_gets_an_error_at_once(servers: list[Triton]) -> None:
