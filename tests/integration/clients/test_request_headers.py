@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+import grpc  # type: ignore[import-untyped]  # grpcio has no types
 import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
@@ -291,15 +292,17 @@ async def test_health_checks_metadata_and_scrapes_are_no_requests(servers: list[
     async with counted(servers, requests=0) as balanced:
 
         def reads() -> None:
-            for path in (
-                "/v2/health/ready",
-                "/v2/models/labels",
-                "/v2/models/labels/config",
-                "/v2/models/labels/stats",
-            ):
-                assert over_http(balanced.http, f"GET {path} HTTP/1.0").startswith(b"HTTP/1.0 200 "), path
-            for method in ("ServerReady", "/grpc.health.v1.Health/Check"):
-                over_grpc(balanced.grpc, None, method)
+            with httpclient.InferenceServerClient(balanced.http) as client:
+                assert client.is_server_ready()
+                assert client.get_model_metadata("labels")["name"] == "labels"
+                assert client.get_model_config("labels")["max_batch_size"] == 8
+                assert client.get_inference_statistics("labels")["model_stats"]
+            with grpcclient.InferenceServerClient(balanced.grpc) as client:
+                assert client.is_server_ready()
+                assert client.get_model_metadata("labels").name == "labels"
+            with grpc.insecure_channel(balanced.grpc) as channel:
+                # The response's field `status` is SERVING.
+                assert channel.unary_unary("/grpc.health.v1.Health/Check")(b"") == b"\x08\x01"
             port = balanced.haproxy.ports.metrics
             assert b" 200 OK\r\n" in over_http(f"127.0.0.1:{port}", "GET /metrics HTTP/1.0")
 
