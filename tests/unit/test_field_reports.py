@@ -18,13 +18,19 @@ from benchmarks.right.simulated_canary import Rollout
 from halcyon.api.policy.network import SiteNetwork
 from halcyon.api.spec.parse import SpecError, parse
 from halcyon.api.types import quantity
-from halcyon.model_config import spec_check
+from halcyon.balancer.config import haproxy_cfg
+from halcyon.balancer.config.model import Listen
+from halcyon.fetch import mounted_source
+from halcyon.metricsapi import documents
+from halcyon.model_config import config_pbtxt, merged_config, spec_check
 from halcyon.render import model_overlay, network_policies
+from halcyon.scaling.hpa.algorithm import milli
 from halcyon.scaling.schedules import CronSchedule, in_force
 from halcyon.signals.prometheus.source import PrometheusSource
 from halcyon.triton.client import parse_metrics
 from tests.simulator.planner.driver import Driven
 from tests.unit.api.spec_cases import PVC
+from tests.unit.balancer.config.test_haproxy_cfg import PLAN
 from tests.unit.render import rendered
 from tests.unit.signals.prometheus.test_source import NOW, SITE
 from tests.unit.test_tree import ROOT
@@ -350,3 +356,64 @@ def test_150_network_policies_allow_the_dns_ports_of_kubernetes_and_openshift() 
             for port in rule["ports"]
         ]
         assert ports == [(53, "UDP"), (53, "TCP"), (5353, "UDP"), (5353, "TCP")]
+
+
+@pytest.mark.parametrize("path", ["$$TRITON_MODEL_DIRECTORY/env.tar.gz", "$(HOME)/env", "a$$b$c"])
+def test_158_a_parameter_with_dollar_signs_reaches_triton_unchanged(path: str) -> None:
+    spec = parse("m", {"model": {"source": PVC, "parameters": {"EXECUTION_ENV_PATH": path}}})
+    # The overlay is a file of a ConfigMap; in arguments and variables of a container, Kubernetes would replace $$ and $(HOME).
+    assert path not in str(rendered.pods(rendered.children(spec)))
+    content, _ = merged_config.of(b'backend: "python"', model_overlay.build("m", spec))
+    assert config_pbtxt.parse(content).parameters["EXECUTION_ENV_PATH"].string_value == path
+
+
+def test_159_other_folders_of_a_model_stay_and_cause_no_error(tmp_path: Path) -> None:
+    for file in ("1/model.onnx", "model/notes.txt", "configs/h100.pbtxt", "warmup/raw", ".ipynb_checkpoints/x"):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).touch()
+    folder = mounted_source.read(tmp_path)
+    assert (folder.versions, folder.names, folder.left_out) == ((1,), ("1", "configs", "model", "warmup"), ())
+
+
+def test_167_the_longest_request_is_that_of_the_spec() -> None:
+    text = haproxy_cfg.render(replace(PLAN, response_timeout_ms=900_000), listen=Listen())
+    assert "  timeout server 900000" in text
+    assert '504 content-type application/json string \'{"error":"the server did not respond in time"}\'' in text
+
+
+@pytest.mark.parametrize("size", ["2Gi", "1025Mi", "3e9"])
+def test_168_a_size_that_triton_counts_as_negative_is_rejected(size: str) -> None:
+    with pytest.raises(SpecError) as error:
+        parse("digits", {"model": {"source": PVC}, "traffic": {"maxRequestSize": size}})
+    assert "spec.traffic.maxRequestSize" in str(error.value)
+    assert "1Gi" in str(error.value)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf"), -1.0])
+def test_177_a_metric_that_is_no_amount_has_no_quantity(value: float) -> None:
+    with pytest.raises(ValueError, match="must be a number from 0 up"):
+        milli(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(92.75, "92750m"), (0.0001, "1m"), (0.0, "0"), (120.0, "120"), (12000.0, "12k"), (1e19, "9223372036854775807m")],
+)
+def test_178_a_quantity_of_the_metrics_api_is_canonical(value: float, text: str) -> None:
+    assert documents.quantity(milli(value)) == text
+    assert 1000 * quantity(text) == milli(value)
+
+
+def test_179_metrics_of_a_models_own_disturb_no_signal() -> None:
+    page = """\
+# HELP nv_inference_request_success Number of successful inference requests
+nv_inference_request_success{model="m",version="1"} 3
+nv_inference_qps{model="m",timestamp="1683447471",version="1"} 10001
+requests{model="m",text="a } b, \\"c\\" \\\\ {"} 7 1683447471000
+nv_inference_request_success{reason="x}",namespace="a=\\"b\\"",model="m",version="2"} 4
+nv_inference_request_success{model="m2",version="1"} 90
+latency_bucket{le="+Inf",model="m"} NaN
+# EOF
+"""
+    metrics = parse_metrics(page, "m")
+    assert (metrics.succeeded, metrics.failed, metrics.pending) == (7, None, None)

@@ -27,7 +27,7 @@ from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from halcyon.triton.client import Answer, TritonClient
+from halcyon.triton.client import Answer, TritonClient, parse_facts
 from halcyon.triton.dead_backend import DeadBackends, ProbedRevision, Suspicion
 from halcyon.triton.errors import TritonError
 from halcyon.triton.json_log import log
@@ -55,6 +55,8 @@ _MAX_LOAD = 0.1
 _BYTES = {"BOOL": 1, "INT8": 1, "UINT8": 1, "INT16": 2, "UINT16": 2, "FP16": 2, "BF16": 2, "INT32": 4, "UINT32": 4}
 _BYTES |= {"FP32": 4, "STRING": 4, "INT64": 8, "UINT64": 8, "FP64": 8}
 """Size of a zero value in bytes, by data type. For strings, it is the size of the length field of an empty string."""
+_JSON_BYTES = 7
+"""Maximum size of a zero value in a JSON list, in bytes."""
 
 
 @dataclass(frozen=True)
@@ -79,38 +81,39 @@ def build(config: Mapping[str, Any], *, rows: int | None = None) -> Probe | None
     None, the probe fills a whole batch.
     """
     most = int(config.get("max_batch_size") or 0)
-    has_sequences = "sequence_batching" in config
-    rows = max(1, min(most, 1 if has_sequences else most if rows is None else rows))
+    facts, has_sequences = parse_facts(config), "sequence_batching" in config
+    # Triton rejects `infer` for a decoupled model. `generate_stream` has no sequences, and takes rows of variable length for one.
+    varies = any(int(length) < 0 for tensor in config.get("input") or () for length in tensor.get("dims") or ())
+    rows = max(1, min(most, 1 if has_sequences or (facts.decoupled and varies) else most if rows is None else rows))
     tensors = []
     for name, kind, dims in _inputs(config):
         if kind not in _BYTES:
             return None
         shape = ([rows] if most else []) + [1 if length < 0 else length for length in dims]
-        tensors.append((name, "BYTES" if kind == "STRING" else kind, shape, prod(shape) * _BYTES[kind]))
+        size = prod(shape) * (_JSON_BYTES if facts.decoupled else _BYTES[kind])
+        tensors.append((name, "BYTES" if kind == "STRING" else kind, shape, size))
     size = sum(tensor[3] for tensor in tensors)
-    if not tensors or size > MAX_PROBE_BYTES:
+    if not tensors or size > MAX_PROBE_BYTES or (facts.decoupled and has_sequences):
         return None if rows == 1 or not tensors else build(config, rows=1)
     merges = most > 1 and (has_sequences or "dynamic_batching" in config)
-    instances = sum(
-        int(group.get("count") or 1) * max(1, len(group.get("gpus") or ()))
-        for group in config.get("instance_group") or ()
-    )
-    is_alone, instances = not merges or rows == most, min(max(1, instances), MAX_PROBED_INSTANCES)
-    if (config.get("model_transaction_policy") or {}).get("decoupled"):
-        # Triton rejects `infer` for a decoupled model.
-        values = {name: "" if kind == "BYTES" else False if kind == "BOOL" else 0 for name, kind, _, _ in tensors}
+    is_alone, instances = not merges or rows == most, min(facts.instances, MAX_PROBED_INSTANCES)
+    if facts.decoupled:
+        zero: dict[str, Any] = {"BYTES": "", "BOOL": False}
+        zeros = {name: [zero.get(kind, 0)] * prod(shape) for name, kind, shape, _ in tensors}
+        values = {name: listed if len(listed) > 1 else listed[0] for name, listed in zeros.items()}
         return Probe("generate_stream", {}, json.dumps(values).encode(), is_alone, instances, rows)
-    document: dict[str, Any] = {
-        "inputs": [
-            {"name": name, "datatype": kind, "shape": shape, "parameters": {"binary_data_size": length}}
-            for name, kind, shape, length in tensors
-        ],
-        "parameters": {"binary_data_output": True},
-    }
+    inputs = [
+        {"name": name, "datatype": kind, "shape": shape, "parameters": {"binary_data_size": length}}
+        for name, kind, shape, length in tensors
+    ]
+    parameters: dict[str, Any] = {"binary_data_output": True}
     if has_sequences:
-        number = random.randrange(2**62, 2**63)  # noqa: S311 - only has to differ from clients' sequences
-        document["parameters"] |= {"sequence_id": number, "sequence_start": True, "sequence_end": True}
-    head = json.dumps(document).encode()
+        number: int | str = random.randrange(2**62, 2**63)  # noqa: S311 - only has to differ from clients' sequences
+        # Only the id can be a text. Triton 2.51 accepts a text of 128 characters: it takes the zeros behind a shorter one for more texts.
+        if "TYPE_STRING" in json.dumps(config["sequence_batching"].get("control_input")):
+            number = f"{number:0128}"
+        parameters |= {"sequence_id": number, "sequence_start": True, "sequence_end": True}
+    head = json.dumps({"inputs": inputs, "parameters": parameters}).encode()
     headers = {"Inference-Header-Content-Length": str(len(head)), "Content-Type": "application/octet-stream"}
     return Probe("infer", headers, head + bytes(size), is_alone, instances, rows)
 
@@ -187,10 +190,7 @@ class BackendProbes:
         for pod, suspicion in suspects.items():
             if pod not in self._tasks:
                 task = self._tasks[pod] = asyncio.create_task(self._examine(listed[pod], suspicion))
-                task.add_done_callback(partial(self._ended, pod))
-
-    def _ended(self, pod: str, _: asyncio.Task[None]) -> None:
-        self._tasks.pop(pod, None)
+                task.add_done_callback(partial(self._tasks.pop, pod))
 
     async def close(self) -> None:
         """Cancel all examinations. The state of the examined pods is not changed."""
@@ -228,9 +228,8 @@ class BackendProbes:
         if self._clock() < due or (suspicion == "silent" and not revision.succeeded):
             return None
         config = await self._client.config(endpoint.address)
-        probe = build(config, rows=1 if suspicion == "partly" else None)
         revision.tried = True
-        if probe is None:
+        if (probe := build(config, rows=1 if suspicion == "partly" else None)) is None:
             return None
         began = self._clock()
         proof = await (

@@ -1,6 +1,6 @@
 """Requests of clients with unusual headers and protocols, at real Triton servers behind the real HAProxy 3.0.
 
-Field reports 157, 162 to 165, and 169 to 184 describe such clients.
+docs/quality/field-reports.md has the reports of such clients.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+import grpc  # type: ignore[import-untyped]  # grpcio has no types
 import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
@@ -95,12 +96,14 @@ def connected(address: str) -> socket.socket:
     return socket.create_connection((host, int(port)), timeout=10 * PATIENCE)
 
 
-def over_http(address: str, head: str, body: bytes = b"") -> bytes:
-    """Send a request, and return the response with its headers."""
-    if not body:
+def over_http(address: str, head: str) -> bytes:
+    """Send a request, with a body unless it is a GET, and return the response with its headers."""
+    body, length = b"", ""
+    if not head.startswith("GET "):
         tensor = {"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [0, 1, 2]}
         body = json.dumps({"inputs": [tensor]}).encode()
-    lines = f"{head}\r\nHost: m\r\nContent-Length: {len(body)}\r\n\r\n"
+        length = f"Content-Length: {len(body)}\r\n"
+    lines = f"{head}\r\nHost: m\r\n{length}\r\n"
     with connected(address) as connection:
         connection.sendall(lines.encode() + body)
         response = b""
@@ -283,6 +286,35 @@ async def test_unknown_methods_are_unimplemented_with_and_without_pods(servers: 
             frames = await asyncio.to_thread(over_grpc, balanced.grpc, None, method)
             assert b"grpc-status\x0212" in frames, method
         assert (await balanced.haproxy.runtime.read()).requests == 0
+
+
+async def test_health_checks_metadata_and_scrapes_are_no_requests(servers: list[Triton]) -> None:
+    async with counted(servers, requests=0) as balanced:
+
+        def reads() -> None:
+            with httpclient.InferenceServerClient(balanced.http) as client:
+                assert client.is_server_ready()
+                assert client.get_model_metadata("labels")["name"] == "labels"
+                assert client.get_model_config("labels")["max_batch_size"] == 8
+                assert client.get_inference_statistics("labels")["model_stats"]
+            with grpcclient.InferenceServerClient(balanced.grpc) as client:
+                assert client.is_server_ready()
+                assert client.get_model_metadata("labels").name == "labels"
+            with grpc.insecure_channel(balanced.grpc) as channel:
+                # The response's field `status` is SERVING.
+                assert channel.unary_unary("/grpc.health.v1.Health/Check")(b"") == b"\x08\x01"
+            port = balanced.haproxy.ports.metrics
+            assert b" 200 OK\r\n" in over_http(f"127.0.0.1:{port}", "GET /metrics HTTP/1.0")
+
+        await asyncio.to_thread(reads)
+
+
+async def test_a_preflight_of_a_browser_is_rejected(servers: list[Triton]) -> None:
+    async with counted(servers, requests=0) as balanced:
+        head = f"OPTIONS {INFER} HTTP/1.1\r\nOrigin: http://a\r\nAccess-Control-Request-Method: POST"
+        response = await asyncio.to_thread(over_http, balanced.http, head)
+    assert response.startswith(b"HTTP/1.1 405 ")
+    assert b"access-control" not in response
 
 
 async def test_a_grpc_client_of_the_http_port_gets_an_error_at_once(servers: list[Triton]) -> None:

@@ -92,6 +92,37 @@ def test_a_sequence_model_gets_a_sequence_of_one_request() -> None:
     assert parameters["sequence_id"] >= 2**62
 
 
+def test_a_text_as_sequence_id_has_all_characters_that_triton_reads() -> None:
+    controls = [
+        {"name": "START", "control": [{"kind": "CONTROL_SEQUENCE_START", "data_type": "TYPE_INVALID"}]},
+        {"name": "ID", "control": [{"kind": "CONTROL_SEQUENCE_CORRID", "data_type": "TYPE_STRING"}]},
+    ]
+    number = document(build(config(sequence_batching={"control_input": controls})))[0]["parameters"]["sequence_id"]
+    assert (len(number), number.isdecimal()) == (128, True)
+
+
+@pytest.mark.parametrize(
+    ("dims", "body", "rows", "is_alone"),
+    [
+        ([1], {"x": [0, 0, 0, 0]}, 4, True),
+        ([1, 2], {"x": [0] * 8}, 4, True),
+        ([-1], {"x": 0}, 1, False),
+    ],
+)
+def test_the_stream_to_a_decoupled_model_fills_its_batch(
+    dims: list[int], body: dict[str, Any], rows: int, *, is_alone: bool
+) -> None:
+    tensor = {"name": "x", "data_type": "TYPE_INT32", "dims": dims}
+    probe = build(config(max_batch_size=4, input=[tensor], model_transaction_policy={"decoupled": True}))
+    assert probe is not None
+    assert (json.loads(probe.body), probe.rows, probe.is_alone) == (body, rows, is_alone)
+
+
+def test_a_decoupled_model_with_sequences_has_no_probe() -> None:
+    policy = {"decoupled": True}
+    assert build(config(sequence_batching={}, model_transaction_policy=policy)) is None
+
+
 def test_a_decoupled_model_is_probed_by_a_stream() -> None:
     inputs = [
         {"name": "n", "data_type": "TYPE_INT32", "dims": [1]},
