@@ -95,6 +95,9 @@ def servers_ready(scope: Scope, plan: ReconcilePlan) -> Condition:
     stuck = volume_attachment.first_conflict(scope.pods, scope.source.exclusive)
     rejection = _replica_failure(scope, plan)
     detail = rejection or dead or (f"pod {failure.pod}: {failure.message}" if failure else stuck) or _failed_pod(scope)
+    detail = detail or next(
+        (s.message for s in map(pod_stage.stage, scope.pods) if s.reason == pod_stage.NODE_LOST), ""
+    )
     text = f"{ready} of {desired} servers are ready" + (f": {detail}" if detail else "")
     if ready:
         reason = Reason.PARTIALLY_READY
