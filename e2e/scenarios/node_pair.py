@@ -14,7 +14,7 @@ from e2e.cluster.node import NAMES
 from e2e.load.process import RunningLoad
 from e2e.load.settings import Load, Report
 
-CLUSTER = "two-nodes"
+CLUSTER = "nodes"
 MODEL = "pair"
 SERVERS = 4
 FIRST, SECOND = NAMES
@@ -81,7 +81,7 @@ class History:
 
 LOADS: dict[str, tuple[int, dict[str, Any]]] = {
     "http": (HTTP_PORT, {"protocol": "http", "connections": "pool"}),
-    "grpc": (GRPC_PORT, {"protocol": "grpc", "channels": 8, "keepalive_s": 10.0}),
+    "grpc": (GRPC_PORT, {"protocol": "grpc", "channels": 8, "keepalive_s": 30.0}),
     "grpc without keepalive": (GRPC_PORT, {"protocol": "grpc", "channels": 8}),
 }
 

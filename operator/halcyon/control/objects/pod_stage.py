@@ -24,13 +24,10 @@ State = Literal[
 ]
 _CAUSES: Final[Mapping[str, FailureCause]] = {cause: cause for cause in get_args(FailureCause)}
 _WORD = re.compile(r"\bOOMKilled\b")
-"""Pattern that finds `OOMKilled` in the message of a failed pod. The kubelet gives this reason for a container that
-exceeded its memory limit.
-"""
+"""Pattern of `OOMKilled` in a failed pod's message, the kubelet's reason for a container above its memory limit."""
 NODE_LOST: Final = "NodeNotReady"
 _QUIET = {"ContainerCreating", "PodInitializing"}
-"""Reasons of waiting containers that only wait for other containers or for their own creation. They are not shown to
-users."""
+"""Reasons, not shown to users, of containers that wait for other containers or for their own creation."""
 
 
 @dataclass(frozen=True)
