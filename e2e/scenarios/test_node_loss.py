@@ -75,7 +75,7 @@ def loss(pair: Kube) -> Loss:
         seen.message = _message(pair)
         wait_for(lambda: _is_replaced(pair), goal="the pods are replaced", limit_s=_TOLERATED_S)
         seen.replaced_s = since()
-        seen.placed = {component: placed(pair, component) for component in ("server", "balancer")}  # type: ignore[arg-type]
+        seen.placed = {component: placed(pair, component) for component in ("server", "balancer")}
         node_loss.bring_back(CLUSTER)
         wait_for(lambda: all_ready(pair), goal="the old pods are gone", limit_s=60)
         seen.returned_s = since()
