@@ -185,14 +185,19 @@ def cut_second(network: Network) -> None:
 
     A link that is down would be reported to the peers, which would then fail at once.
     """
-    for chain, direction in (("PREROUTING", "-i"), ("OUTPUT", "-o")):
-        rule = [direction, "eth0", "-j", "DROP"]
-        command([*network.enter_node(2), "iptables", "--wait", "-t", "raw", "-I", chain, *rule])
+    _cut_rules(network, "--insert")
 
 
 def mend_second(network: Network) -> None:
     """Undo `cut_second`."""
-    command([*network.enter_node(2), "iptables", "--wait", "-t", "raw", "--flush"])
+    _cut_rules(network, "--delete")
+
+
+def _cut_rules(network: Network, verb: str) -> None:
+    # after routing, so that packets of pods are dropped, too
+    for chain, direction in (("PREROUTING", "-i"), ("POSTROUTING", "-o")):
+        rule = [direction, "eth0", "-j", "DROP"]
+        command([*network.enter_node(2), "iptables", "--wait", "-t", "mangle", verb, chain, *rule])
 
 
 def of_node(namespace: str, node: int) -> str:

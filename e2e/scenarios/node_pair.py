@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from demo import models
-from demo.kube import SYSTEM, Kube, Sample, is_ready, total, wait_for
+from demo.kube import SYSTEM, Kube, is_ready, total, wait_for
 from demo.models import GRPC_PORT, HTTP_PORT
 from e2e.cluster.node import NAMES
 from e2e.load.process import RunningLoad
 from e2e.load.settings import Load, Report
 
-CLUSTER = "two-nodes"
+CLUSTER = "nodes"
 MODEL = "pair"
 SERVERS = 4
 FIRST, SECOND = NAMES
@@ -81,7 +81,7 @@ class History:
 
 LOADS: dict[str, tuple[int, dict[str, Any]]] = {
     "http": (HTTP_PORT, {"protocol": "http", "connections": "pool"}),
-    "grpc": (GRPC_PORT, {"protocol": "grpc", "channels": 8, "keepalive_s": 10.0}),
+    "grpc": (GRPC_PORT, {"protocol": "grpc", "channels": 8, "keepalive_s": 30.0}),
     "grpc without keepalive": (GRPC_PORT, {"protocol": "grpc", "channels": 8}),
 }
 
@@ -138,29 +138,43 @@ def lease_holder(kube: Kube) -> str:
     return next(str(lease["spec"].get("holderIdentity")) for lease in leases if lease["metadata"]["name"] == "halcyon")
 
 
-def wait_until_spread(kube: Kube) -> None:
-    """Wait until all pods are Ready, and each node has half of each kind."""
-    wait_for(lambda: all_ready(kube), goal="all pods are Ready", limit_s=60)
-    for component, half in (("server", SERVERS // 2), ("balancer", 1)):
-        assert placed(kube, component) == {FIRST: half, SECOND: half}, component
-
-
 def all_ready(kube: Kube) -> bool:
     """Return True if the model has exactly its pods, and all are Ready."""
     for component, count in (("server", SERVERS), ("balancer", 2)):
-        pods = kube.pods(MODEL, component)  # type: ignore[arg-type]
+        pods = kube.pods(MODEL, component)
         if len(pods) != count or not all(map(is_ready, pods)):
             return False
     return True
 
 
-def respread(kube: Kube) -> None:
-    """Replace all pods of the model one after the other, so that both nodes have pods again."""
-    for name in (f"{MODEL}-balancer",):
-        kube("rollout", "restart", f"deployment/{name}")
-        kube("rollout", "status", f"deployment/{name}", "--timeout=120s")
+def spread_again(kube: Kube) -> None:
+    """Delete the pods that a node has in excess of its half, as a descheduler does, and wait for the new ones."""
+    for component, half in (("server", SERVERS // 2), ("balancer", 1), (None, 1)):
+        pods = kube.operators() if component is None else kube.pods(MODEL, component)
+        for name in NAMES:
+            there = [pod["metadata"] for pod in pods if pod["spec"].get("nodeName") == name]
+            for meta in there[half:]:
+                kube("delete", "pod", meta["name"], "--wait=false", namespace=meta["namespace"])
+    wait_for(lambda: not uneven(kube), goal="each node has half of the pods", limit_s=100)
 
 
-def figures(samples: list[Sample] | None) -> dict[str, float]:
-    """Return the values of the samples without labels, by name."""
-    return {sample.name: sample.value for sample in samples or () if not sample.labels}
+def uneven(kube: Kube) -> list[str]:
+    """Return the kinds of pods of which a node has more or fewer Ready ones than the other."""
+    halves: tuple[tuple[Component | None, int], ...] = (("server", SERVERS // 2), ("balancer", 1), (None, 1))
+    return [
+        f"{component or 'operator'}: {where}"
+        for component, half in halves
+        if (where := placed(kube, component)) != dict.fromkeys(NAMES, half)
+    ]
+
+
+def lead_on(kube: Kube, name: str) -> None:
+    """Delete the leading operator until one on the node leads. The standby takes over, and is on the other node."""
+
+    def leads_there() -> bool:
+        pod = leader(kube)
+        if pod is not None and pod["spec"]["nodeName"] != name and not uneven(kube):
+            kube("delete", "pod", pod["metadata"]["name"], namespace=SYSTEM)
+        return pod is not None and pod["spec"]["nodeName"] == name and not uneven(kube)
+
+    wait_for(leads_there, goal=f"an operator on {name} leads", limit_s=60)

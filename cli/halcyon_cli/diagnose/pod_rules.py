@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 
 from halcyon.api.conditions import Reason
+from halcyon.control.objects.pod_stage import NODE_LOST
 from halcyon_cli.diagnose.facts import (
     MAX_NAMED_PODS,
     Cause,
@@ -124,8 +125,17 @@ def unschedulable(facts: Facts, index: ConditionIndex) -> Iterator[Cause]:
 
 def pods_not_ready(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
     """Detect pods that were ready before but are not ready now."""
-    pods = [(pod, pod_stage) for pod, pod_stage in index.stages if pod_stage.state == "unready"]
-    if pods:
+    unready = [(pod, pod_stage) for pod, pod_stage in index.stages if pod_stage.state == "unready"]
+    lost = [(pod, pod_stage) for pod, pod_stage in unready if pod_stage.reason == NODE_LOST]
+    if lost:
+        yield Cause(
+            76,
+            "the node of pods does not respond",
+            pod_evidence(lost),
+            "kubectl describe node NODE. Kubernetes replaces such pods 5 minutes after the node was lost, unless their tolerations "
+            "differ; to replace them now: kubectl delete pod POD --wait=false",
+        )
+    if pods := [entry for entry in unready if entry not in lost]:
         yield Cause(
             70,
             "pods that were ready no longer are",

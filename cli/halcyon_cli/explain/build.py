@@ -268,8 +268,9 @@ def _pods(status: Mapping[str, Any], desired: int) -> PodCounts | None:
     replicas = fields.mapping(status.get("pods"))
     if not replicas:
         return None
-    total, ready, stuck = (_number(replicas.get(name), 0) for name in ("total", "ready", "unschedulable"))
-    return PodCounts(desired, ready, max(total - ready - stuck, 0), stuck, max(desired - total, 0))
+    counted = ("total", "ready", "unready", "unschedulable")
+    total, ready, unready, stuck = (_number(replicas.get(name), 0) for name in counted)
+    return PodCounts(desired, ready, max(total - ready - unready - stuck, 0), unready, stuck, max(desired - total, 0))
 
 
 def _start(status: Mapping[str, Any], desired: int) -> str | None:

@@ -77,6 +77,8 @@ class PodCounts:
     desired: int
     ready: int
     starting: int
+    unready: int
+    """Number of pods that were ready before but are not ready now."""
     unschedulable: int
     missing: int
     """Number of pods that have not been created yet."""

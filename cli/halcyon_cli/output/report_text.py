@@ -205,6 +205,8 @@ def _pods(pods: PodCounts) -> str:
         parts = [f"{pods.ready} of {pods.desired} ready" if pods.desired else "none desired"]
     if pods.starting:
         parts.append(f"{pods.starting} starting")
+    if pods.unready:
+        parts.append(f"{pods.unready} no longer ready")
     if pods.unschedulable:
         parts.append(f"{pods.unschedulable} unschedulable")
     if pods.missing:

@@ -24,12 +24,10 @@ State = Literal[
 ]
 _CAUSES: Final[Mapping[str, FailureCause]] = {cause: cause for cause in get_args(FailureCause)}
 _WORD = re.compile(r"\bOOMKilled\b")
-"""Pattern that finds `OOMKilled` in the message of a failed pod. The kubelet gives this reason for a container that
-exceeded its memory limit.
-"""
+"""Pattern of `OOMKilled` in a failed pod's message, the kubelet's reason for a container above its memory limit."""
+NODE_LOST: Final = "NodeNotReady"
 _QUIET = {"ContainerCreating", "PodInitializing"}
-"""Reasons of waiting containers that only wait for other containers or for their own creation. They are not shown to
-users."""
+"""Reasons, not shown to users, of containers that wait for other containers or for their own creation."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +110,9 @@ def _starting(pod: Object) -> Stage:
     # Ready is False from a pod's creation on. If it changed after the container's start, it was True in between.
     was_ready = started is not None and changed is not None and changed - started > 1
     if was_ready or pod["metadata"]["labels"].get(names.COMPONENT_LABEL) == names.BALANCER:
+        # For a node that no longer responds, Kubernetes changes only this condition, without a reason.
+        if server["ready"] and not ready.get("reason"):
+            return Stage("unready", NODE_LOST, f"node {pod['spec'].get('nodeName')} does not respond")
         return Stage("unready", "", str(ready.get("message") or ""))
     return Stage("warming" if server.get("started") else "loading")
 

@@ -130,12 +130,12 @@ def _missing_claim(pod: Object) -> Object:
 
 
 def _container(status: Mapping[str, Any], ahead_s: float) -> Object:
-    injected = {} if status["name"] in names.CONTAINERS else {"ready": status.get("ready") is True}
-    return injected | {
+    return {
         "name": _shared(status["name"]),
         "image": _shared(status.get("image")),
         "restartCount": status.get("restartCount", 0),
         "started": status.get("started") is True,
+        "ready": status.get("ready") is True,
         "state": on_scheduler_clock(status.get("state") or {}, ahead_s),
         "lastState": on_scheduler_clock(status.get("lastState") or {}, ahead_s),
     }

@@ -21,8 +21,7 @@ from halcyon.render import names
 from halcyon.render.names import SLOT_A, Slot
 
 _FAILED_FOR_S = 600.0
-"""Seconds from its creation during which a pod that the kubelet rejected or evicted is named as the reason for missing
-servers."""
+"""Age in seconds up to which a pod that the kubelet rejected or evicted is shown as the reason for missing servers."""
 
 
 def target_pods(scope: Scope, plan: ReconcilePlan) -> list[Object]:
@@ -123,7 +122,7 @@ def _replica_failure(scope: Scope, plan: ReconcilePlan) -> str:
 
 
 def _failed_pod(scope: Scope) -> str:
-    """Return a message about the newest failed pod and the number of failed pods; empty if no pod has failed lately.
+    """Return a message about the newest failed pod, or the first on a lost node; empty if no pod has failed lately.
 
     If a node lacks a device for a pod, its kubelet rejects the pod, and the ReplicaSet keeps creating new ones. Each is
     pending only for a moment, so no live pod shows the reason.
@@ -137,7 +136,7 @@ def _failed_pod(scope: Scope) -> str:
         and scope.now - at <= _FAILED_FOR_S
     ]
     if not failed:
-        return ""
+        return next((s.message for s in map(pod_stage.stage, scope.pods) if s.reason == pod_stage.NODE_LOST), "")
     _, name, stage = max(failed, key=lambda entry: entry[:2])
     text = f"pod {name} has failed: {stage.reason}" + (f": {stage.message}" if stage.message else "")
     count = len(failed)

@@ -100,6 +100,7 @@ CASES: dict[str, tuple[Callable[[], Inventory], str, str]] = {
     "no balancer": (lambda: served(model=condition("BalancerReady", "False", "BalancerNotReady")), "no balancer is ready, so requests fail", "kubectl describe pods"),
     "rolled back": (scenes.failed, "the spec's revision failed and is not served", "is not retried automatically"),
     "unready": (lambda: served(pod("p", status={"conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "False", "lastTransitionTime": rfc3339(NOW)}]})), "pods that were ready no longer are", "read the log"),
+    "lost node": (lambda: served(pod("p", containers=[{"name": "triton", "started": True, "ready": True, "restartCount": 0, "state": scenes.RUNNING}], status={"conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "False", "lastTransitionTime": rfc3339(NOW)}]})), "the node of pods does not respond", "kubectl describe node"),
     "other autoscaler": (lambda: seen_of("other-autoscaler"), "an external autoscaler or client scales this model", "remove the external writer"),
     "blind": (lambda: seen_of("blind", condition("Accepted", "True", "Accepted")), "a scaling signal is missing, so the replicas stay", "balancer's pods"),
     "slow to load": (lambda: served(pod("p", containers=[SLOW])), "Triton takes long to load the model", "startupTimeout"),

@@ -303,6 +303,37 @@ def test_a_pod_is_ready_since_its_condition_says_so(seen: dict[str, Any], since:
     assert pods.ready_since(started(**seen)) == since
 
 
+@pytest.mark.parametrize("component", [names.SERVER, names.BALANCER])
+def test_a_pod_on_a_lost_node_shows_the_node(component: str) -> None:
+    """The kubelet gives a reason whenever a pod isn't ready; the controller of lost nodes gives none."""
+
+    def stage_with(reason: str | None, *, ready: bool) -> pod_stage.Stage:
+        status = RUNNING | {"started": True, "ready": ready, "state": {"running": {"startedAt": CREATED}}}
+        seen = {
+            "metadata": {
+                "namespace": "team",
+                "name": "p",
+                "uid": "u",
+                "resourceVersion": "1",
+                "labels": {names.COMPONENT_LABEL: component},
+            },
+            "spec": {"nodeName": "gpu-1"},
+            "status": {
+                "phase": "Running",
+                "conditions": [
+                    {"type": "PodScheduled", "status": "True"},
+                    {"type": "Ready", "status": "False", "lastTransitionTime": READY, "reason": reason},
+                ],
+                "containerStatuses": [status],
+            },
+        }
+        return pod_stage.stage(pods.project(seen))
+
+    assert stage_with(None, ready=True) == pod_stage.Stage("unready", "NodeNotReady", "node gpu-1 does not respond")
+    assert stage_with("ReadinessGatesNotReady", ready=True).reason == ""
+    assert stage_with("ContainersNotReady", ready=False).reason == ""
+
+
 def test_balancers_are_no_servers() -> None:
     server, balancer = pod("s", ready=True), pod("b", ready=True)
     server["metadata"]["labels"] = {names.COMPONENT_LABEL: names.SERVER}

@@ -294,6 +294,24 @@ def test_servers_that_are_missing_name_the_pod_that_the_kubelet_rejected() -> No
     )
 
 
+def test_servers_that_are_missing_name_the_node_that_does_not_respond() -> None:
+    lost = pod("lost", ready=False)
+    lost["spec"] = {"nodeName": "gpu-1"}
+    lost["status"]["conditions"] = [
+        {"type": "PodScheduled", "status": "True"},
+        {"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-02T03:03:05Z"},
+    ]
+    running = {"running": {"startedAt": "2026-01-02T02:00:00Z"}}
+    lost["status"]["containerStatuses"] = [
+        {"name": "triton", "started": True, "ready": True, "restartCount": 0, "state": running, "lastState": {}}
+    ]
+    now = deployed({"replicas": 2}, ready=1)
+
+    servers_ready = condition(replace(now, pods=(*now.pods, lost)), "ServersReady")
+
+    assert servers_ready == ("False", "PartiallyReady", "1 of 2 servers are ready: node gpu-1 does not respond")
+
+
 @pytest.mark.parametrize("now", [AT + 3600, AT])
 def test_servers_name_no_old_failed_pods_and_no_drained_ones(now: float) -> None:
     ended = failed_pod("a", 60, "Terminated", disrupted=now == AT)
