@@ -41,10 +41,12 @@ def watched(installation: Site) -> Iterator[tuple[ForkedOperator, Door]]:
 
 def remains(space: Space) -> list[str]:
     """Return everything that still exists of the models of a namespace."""
-    watched_kinds = (kinds.POD, REPLICA_SET, ENDPOINT_SLICE)
-    below = [f"{k.kind} {o['metadata']['name']}" for k in watched_kinds for o in space.every(k)]
     models = [f"ModelDeployment {obj['metadata']['name']}" for obj in space.every(kinds.MODEL_DEPLOYMENT)]
     children = [f"{kind} {name}" for kind, name in space.children()]
+    # Owners first: a pod may be created until its ReplicaSet is gone.
+    below = [
+        f"{k.kind} {o['metadata']['name']}" for k in (REPLICA_SET, ENDPOINT_SLICE, kinds.POD) for o in space.every(k)
+    ]
     return [entry for entry in (*models, *children, *below) if " m-other" not in entry]
 
 

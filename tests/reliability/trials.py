@@ -25,6 +25,10 @@ MINUTES = float(os.environ.get("HALCYON_RELIABILITY_MINUTES", "60"))
 """Time for all goals together. Each has a share of it, after which no trial begins."""
 
 
+class DiscardedError(Exception):
+    """A trial whose scene has failed, such as a replica that lost its lease on a busy machine. It is run again by the next call."""
+
+
 @dataclass
 class Trial:
     """One trial."""
@@ -114,6 +118,11 @@ def run(goal: str, count: int, lanes: Sequence[Callable[[int], Trial]], *, share
             began = time.monotonic()
             try:
                 trial = lane(number)
+            except DiscardedError as error:
+                print(f"{goal} {number} is discarded: {error}", flush=True)  # noqa: T201
+                with lock:
+                    discarded += 1
+                continue
             except Exception as error:  # noqa: BLE001  # a trial that can't be finished is a problem of its goal
                 trial = Trial([f"the trial has ended with {error!r}"[:1500]])
             trial.code = code.digest
@@ -131,5 +140,5 @@ def run(goal: str, count: int, lanes: Sequence[Callable[[int], Trial]], *, share
         for thread in threads:
             thread.join()
     counting = trials.counting(codes, code)
-    print(f"{goal}: {len(counting)} of {count} trials; discarded, since the machine stood still: {discarded}")  # noqa: T201
+    print(f"{goal}: {len(counting)} of {count} trials; discarded: {discarded}")  # noqa: T201
     return {number: trial.problems for number, trial in counting.items() if trial.problems}
