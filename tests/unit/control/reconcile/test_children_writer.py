@@ -129,7 +129,7 @@ class Recording(Api):
 
 
 async def test_a_deployment_s_late_write_undoes_no_newer_one() -> None:
-    api, servers = Recording(), names.server("one", "a")
+    api, servers = Recording(), names.server("one", names.SLOT_A)
     team = Team(api=api)
     team.ask("one")
     await team.reconciler.reconcile(KEY)
@@ -148,7 +148,7 @@ async def test_a_deployment_s_late_write_undoes_no_newer_one() -> None:
 async def test_a_deployment_is_written_although_its_status_has_changed() -> None:
     team = settled()
     await team.reconciler.reconcile(KEY)
-    servers = names.server("one", "a")
+    servers = names.server("one", names.SLOT_A)
     # The status isn't cached yet.
     deployment = team.api.objects[kinds.DEPLOYMENT, "team", servers]
     team.api._put((kinds.DEPLOYMENT, "team", servers), deployment | {"status": {"readyReplicas": 1}})
@@ -160,7 +160,7 @@ async def test_a_deployment_is_written_although_its_status_has_changed() -> None
 async def test_a_deployment_that_another_writer_has_changed_is_not_overwritten() -> None:
     team = settled()
     await team.reconciler.reconcile(KEY)
-    servers = names.server("one", "a")
+    servers = names.server("one", names.SLOT_A)
     deployment = copy.deepcopy(team.api.objects[kinds.DEPLOYMENT, "team", servers])
     deployment["metadata"]["generation"] = 7
     changed = team.api._put((kinds.DEPLOYMENT, "team", servers), deployment)
