@@ -102,6 +102,8 @@ class Pair:
         before = len(new_door.answered)
         self._scale()
         time.sleep(WAITS_S[number // len(KINDS) % len(WAITS_S)])
+        if leader.metrics().get("halcyon_leader") != 1:
+            raise DiscardedError(f"{leader.name} doesn't lead any more")
         began = time.monotonic()
         if kind == "slow requests":
             old_door.rule = lambda _: Delay(SLOW_S)

@@ -64,7 +64,11 @@ class Trials:
             for number, trial in sorted(self.trials.items(), key=lambda item: int(item[0]))
         ]
         self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / f"{self.goal}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+        file = self.folder / f"{self.goal}.json"
+        # An interruption leaves the file as it was.
+        new = file.with_suffix(".new")
+        new.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+        new.replace(file)
 
 
 def load(goal: str, folder: Path = FOLDER) -> Trials:
