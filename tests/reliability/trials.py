@@ -110,13 +110,13 @@ def run(goal: str, count: int, lanes: Sequence[Callable[[int], Trial]], *, share
         if (trial := counting.get(str(number))) is None or (again and trial.problems)
     ]
     end = time.monotonic() + 60 * MINUTES * share
-    lock, discarded = threading.Lock(), 0
+    lock, stopped, discarded = threading.Lock(), threading.Event(), 0
 
     def work(lane: Callable[[int], Trial], standstills: Standstills) -> None:
         nonlocal discarded
         while True:
             with lock:
-                if not pending or time.monotonic() > end:
+                if not pending or time.monotonic() > end or stopped.is_set():
                     return
                 number = pending.pop(0)
             began = time.monotonic()
@@ -131,6 +131,8 @@ def run(goal: str, count: int, lanes: Sequence[Callable[[int], Trial]], *, share
                 trial = Trial([f"the trial has ended with {error!r}"[:1500]])
             trial.code = code.digest
             with lock:
+                if stopped.is_set():  # the API server may have ended during the trial
+                    return
                 if trial.problems and standstills.since(began):
                     discarded += 1
                     continue
@@ -141,8 +143,12 @@ def run(goal: str, count: int, lanes: Sequence[Callable[[int], Trial]], *, share
         threads = [threading.Thread(target=work, args=(lane, standstills), daemon=True) for lane in lanes]
         for thread in threads:
             thread.start()
-        for thread in threads:
-            thread.join()
+        try:
+            for thread in threads:
+                thread.join()
+        except BaseException:
+            stopped.set()
+            raise
     counting = trials.counting(codes, code)
     print(f"{goal}: {len(counting)} of {count} trials; discarded: {discarded}")  # noqa: T201
     return {number: trial.problems for number, trial in counting.items() if trial.problems}
