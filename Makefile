@@ -196,8 +196,8 @@ bench-faults: bootstrap ## faults at every step of the operator, goes on where i
 
 .PHONY: test-reliability
 test-reliability: bootstrap ## the goals R-1 to R-26 at their counts, goes on where it has ended (60 minutes; MINUTES=20: fewer): docs/quality/reliability.md
-	@$(if $(MINUTES),HALCYON_RELIABILITY_MINUTES=$(MINUTES)) $(PY) -m pytest tests/reliability -q
-	@$(PY) -m benchmarks.hold.reliability
+	@status=0; $(if $(MINUTES),HALCYON_RELIABILITY_MINUTES=$(MINUTES)) $(PY) -m pytest tests/reliability -q || status=$$?; \
+	  $(PY) -m benchmarks.hold.reliability; exit $$status
 
 .PHONY: scan
 scan: bootstrap ## checkov and kube-score on the chart and on a model's objects: findings without a reason, into docs/quality/hold.md

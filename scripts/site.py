@@ -19,10 +19,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import site_versions
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from scripts import site_versions  # noqa: E402  # after the path
+
 DOCS = ROOT / "docs"
 INDEX = DOCS / "README.md"
 ADDRESS = "https://halcyon.dev/docs"

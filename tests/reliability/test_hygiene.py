@@ -36,7 +36,7 @@ def most_within(times: list[float], window_s: float) -> int:
 
 def test_most_within_counts_a_sliding_window() -> None:
     assert most_within([], 10) == 0
-    assert most_within([0, 9, 10, 18.9, 30], 10) == 2
+    assert most_within([0, 9, 10, 18.9, 30], 10) == 3
     assert most_within([0, 9, 9.5, 10, 18.9], 10) == 4
 
 

@@ -25,6 +25,10 @@ MINUTES = float(os.environ.get("HALCYON_RELIABILITY_MINUTES", "60"))
 """Time for all goals together. Each has a share of it, after which no trial begins."""
 
 
+class DiscardedError(Exception):
+    """A trial whose scene has failed, such as a replica that lost its lease on a busy machine. It is run again by the next call."""
+
+
 @dataclass
 class Trial:
     """One trial."""
@@ -60,7 +64,11 @@ class Trials:
             for number, trial in sorted(self.trials.items(), key=lambda item: int(item[0]))
         ]
         self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / f"{self.goal}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+        file = self.folder / f"{self.goal}.json"
+        # An interruption leaves the file as it was.
+        new = file.with_suffix(".new")
+        new.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+        new.replace(file)
 
 
 def load(goal: str, folder: Path = FOLDER) -> Trials:
@@ -80,6 +88,59 @@ def tested() -> Code:
     return present(commit, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
 
 
+@dataclass
+class _Runner:
+    """Lanes that take trials from one list until it is empty, or until a monotonic time."""
+
+    trials: Trials
+    code: str
+    pending: list[int]
+    end: float
+    discarded: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _stopped: threading.Event = field(default_factory=threading.Event)
+
+    def run(self, lanes: Sequence[Callable[[int], Trial]]) -> None:
+        """Run all lanes to their end."""
+        with Standstills() as standstills:
+            threads = [threading.Thread(target=self._work, args=(lane, standstills), daemon=True) for lane in lanes]
+            for thread in threads:
+                thread.start()
+            try:
+                for thread in threads:
+                    thread.join()
+            except BaseException:
+                self._stopped.set()
+                raise
+
+    def _work(self, lane: Callable[[int], Trial], standstills: Standstills) -> None:
+        while not self._stopped.is_set():
+            with self._lock:
+                if not self.pending or time.monotonic() > self.end:
+                    return
+                number = self.pending.pop(0)
+            began = time.monotonic()
+            trial = self._tried(lane, number)
+            with self._lock:
+                if trial is None or (trial.problems and standstills.since(began)):
+                    self.discarded += 1
+                elif (
+                    not self._stopped.is_set()
+                ):  # after an interruption, the API server may have ended during the trial
+                    trial.code = self.code
+                    self.trials.trials[str(number)] = trial
+                    self.trials.save()
+
+    def _tried(self, lane: Callable[[int], Trial], number: int) -> Trial | None:
+        try:
+            return lane(number)
+        except DiscardedError as error:
+            print(f"{self.trials.goal} {number} is discarded: {error}", flush=True)  # noqa: T201
+            return None
+        except Exception as error:  # noqa: BLE001  # a trial that can't be finished is a problem of its goal
+            return Trial([f"the trial has ended with {error!r}"[:1500]])
+
+
 def run(goal: str, count: int, lanes: Sequence[Callable[[int], Trial]], *, share: float) -> dict[str, list[str]]:
     """Run the trials that are missing, each lane one at a time; return the problems of all that count, by number.
 
@@ -96,40 +157,10 @@ def run(goal: str, count: int, lanes: Sequence[Callable[[int], Trial]], *, share
         save_codes(FOLDER, codes)
     counting = trials.counting(codes, code)
     again = os.environ.get("HALCYON_AGAIN") == "1"
-    pending = [
-        number
-        for number in range(1, count + 1)
-        if (trial := counting.get(str(number))) is None or (again and trial.problems)
-    ]
-    end = time.monotonic() + 60 * MINUTES * share
-    lock, discarded = threading.Lock(), 0
-
-    def work(lane: Callable[[int], Trial], standstills: Standstills) -> None:
-        nonlocal discarded
-        while True:
-            with lock:
-                if not pending or time.monotonic() > end:
-                    return
-                number = pending.pop(0)
-            began = time.monotonic()
-            try:
-                trial = lane(number)
-            except Exception as error:  # noqa: BLE001  # a trial that can't be finished is a problem of its goal
-                trial = Trial([f"the trial has ended with {error!r}"[:1500]])
-            trial.code = code.digest
-            with lock:
-                if trial.problems and standstills.since(began):
-                    discarded += 1
-                    continue
-                trials.trials[str(number)] = trial
-                trials.save()
-
-    with Standstills() as standstills:
-        threads = [threading.Thread(target=work, args=(lane, standstills), daemon=True) for lane in lanes]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+    numbers = map(str, range(1, count + 1))
+    pending = [int(n) for n in numbers if n not in counting or (again and counting[n].problems)]
+    runner = _Runner(trials, code.digest, pending, time.monotonic() + 60 * MINUTES * share)
+    runner.run(lanes)
     counting = trials.counting(codes, code)
-    print(f"{goal}: {len(counting)} of {count} trials; discarded, since the machine stood still: {discarded}")  # noqa: T201
+    print(f"{goal}: {len(counting)} of {count} trials; discarded: {runner.discarded}")  # noqa: T201
     return {number: trial.problems for number, trial in counting.items() if trial.problems}

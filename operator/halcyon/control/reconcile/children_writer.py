@@ -6,7 +6,7 @@ object has changed since, `Conflicted` is raised, and the model is reconciled ag
 
 # object that was read     condition of the write
 # none                     no object has this name
-# an object of ours        the same uid; of a kind without a status (`kinds.WITH_STATUS`), the same resourceVersion too
+# an object of ours        the same uid; of Deployments and kinds without a status (`kinds.WITH_STATUS`) the resourceVersion too
 # a surplus object         the same uid and resourceVersion
 
 from __future__ import annotations
@@ -45,8 +45,7 @@ class StaleModel(errors.Conflicted):
 class _FreshnessCheck:
     """Check before the first write of a reconcile that the cached ModelDeployment is current.
 
-    The caches of a new leader may be out of date, for example if the watches of its API server were stalled. Without
-    the check, objects of an earlier spec could be written.
+    The caches of a new leader may be out of date. Without the check, it could write objects of an earlier spec.
     """
 
     client: Kube
@@ -77,6 +76,14 @@ class _FreshnessCheck:
             if own(self.scope, DEPLOYMENT, name) and await self._read(DEPLOYMENT, Key(key.namespace, name)) is None:
                 raise StaleModel(409, f"Deployment {key.namespace}/{name} was deleted; the next reconcile creates it")
 
+    async def present(self, live: Object) -> Object:
+        """Return a cached Deployment as it is now. Raise `StaleModel` if more of it than its status has changed."""
+        key = Key(live["metadata"]["namespace"], live["metadata"]["name"])
+        now = await self.client.get(DEPLOYMENT, key.namespace, key.name)
+        if now is None or any(now["metadata"].get(f) != live["metadata"].get(f) for f in ("uid", "generation")):
+            raise StaleModel(409, f"Deployment {key} has changed; the next reconcile writes it")
+        return now
+
     async def _read(self, kind: Kind, key: Key) -> Object | None:
         if (kind, key) not in self._reads:
             self._reads[kind, key] = asyncio.create_task(self.client.get(kind, key.namespace, key.name))
@@ -93,10 +100,8 @@ class ChildrenWriter:
     counts: ReconcileCounts
 
     _current: dict[Key, dict[tuple[Kind, str], str]] = field(default_factory=dict)
-    """Digest and version of child objects that are up to date, so that they aren't compared in each reconcile.
-
-    These include objects that the cluster changes on each write, for example by an admission policy. Otherwise they
-    would be written in each reconcile."""
+    """Digest and version of child objects that aren't compared in each reconcile: they are up to date, or the cluster
+    changes them on each write, for example by an admission policy."""
 
     async def apply(self, scope: Scope, plan: ReconcilePlan) -> str:
         """Apply the child objects that differ from the plan, then delete the surplus ones.
@@ -172,11 +177,10 @@ class ChildrenWriter:
         await check.require_fresh(creates=live is None)
         if live is not None and kind is DEPLOYMENT and is_replaced(live):
             await self._take_over_template(live)
-        body = (
-            encoding.creating(desired)
-            if live is None
-            else encoding.changing(desired, live, versioned=kind not in WITH_STATUS)
-        )
+        if live is not None and kind is DEPLOYMENT:
+            live = await check.present(live)
+        versioned = kind is DEPLOYMENT or kind not in WITH_STATUS
+        body = encoding.creating(desired) if live is None else encoding.changing(desired, live, versioned=versioned)
         try:
             after = await self.client.apply(kind, body)
         except errors.Refused:
@@ -194,8 +198,7 @@ class ChildrenWriter:
     async def _take_over_template(self, live: Object) -> None:
         """Become the owner of all fields of a pod template that another writer has replaced.
 
-        The next apply then removes the fields that only the other template has. Otherwise some of them would make the
-        API server reject every apply, for example two sources of one volume.
+        The next apply then removes the fields that only the other template has, such as a second source of a volume.
         """
         namespace, name = live["metadata"]["namespace"], live["metadata"]["name"]
         deployment = await self.client.get(DEPLOYMENT, namespace, name)
@@ -209,10 +212,7 @@ class ChildrenWriter:
         await self.client.patch(DEPLOYMENT, namespace, name, {"metadata": condition | {"managedFields": entries}})
 
     def _with_present_template(self, scope: Scope, obj: Object) -> Object | None:
-        """Return an object of the plan. If it is a server Deployment, replace its pod template by that in the cluster.
-
-        Return None if the object doesn't exist, or if the revision of its pod template is unknown.
-        """
+        """Return an object of the plan, with its present pod template if it has servers; None if that is unknown."""
         live = scope.children.get((kind_of(obj), obj["metadata"]["name"]))
         if live is None or not is_servers(obj):
             return live and obj

@@ -117,6 +117,63 @@ async def test_objects_beside_deleted_servers_are_not_created() -> None:
     assert {(kinds.SERVICE, "team", service), (kinds.DEPLOYMENT, "team", servers)} <= team.api.objects.keys()
 
 
+class Recording(Api):
+    """An API server that keeps the last write of a Deployment."""
+
+    last: Object | None = None
+
+    @override
+    async def apply(self, kind: Kind, obj: Object, *, subresource: str = "", manager: str = FIELD_MANAGER) -> Object:
+        if kind is kinds.DEPLOYMENT:
+            self.last = copy.deepcopy(obj)
+        return await super().apply(kind, obj, subresource=subresource, manager=manager)
+
+
+async def test_a_deployment_s_late_write_undoes_no_newer_one() -> None:
+    api, servers = Recording(), names.server("one", names.SLOT_A)
+    team = Team(api=api)
+    team.ask("one")
+    await team.reconciler.reconcile(KEY)
+    team.ask("one", replicas=2)
+    await team.reconciler.reconcile(KEY)
+    late = api.last
+    assert late is not None
+    # The next leader has written before this write arrives.
+    team.ask("one", replicas=3)
+    await team.reconciler.reconcile(KEY)
+    with pytest.raises(errors.Conflicted):
+        await api.apply(kinds.DEPLOYMENT, late)
+    assert api.objects[kinds.DEPLOYMENT, "team", servers]["spec"]["replicas"] == 3
+
+
+async def test_a_deployment_is_written_although_its_status_has_changed() -> None:
+    team = settled()
+    await team.reconciler.reconcile(KEY)
+    servers = names.server("one", names.SLOT_A)
+    # The status isn't cached yet.
+    deployment = team.api.objects[kinds.DEPLOYMENT, "team", servers]
+    team.api._put((kinds.DEPLOYMENT, "team", servers), deployment | {"status": {"readyReplicas": 1}})
+    team.ask("one", replicas=2)
+    await team.reconciler.reconcile(KEY)
+    assert team.api.objects[kinds.DEPLOYMENT, "team", servers]["spec"]["replicas"] == 2
+
+
+async def test_a_deployment_that_another_writer_has_changed_is_not_overwritten() -> None:
+    team = settled()
+    await team.reconciler.reconcile(KEY)
+    servers = names.server("one", names.SLOT_A)
+    deployment = copy.deepcopy(team.api.objects[kinds.DEPLOYMENT, "team", servers])
+    deployment["metadata"]["generation"] = 7
+    changed = team.api._put((kinds.DEPLOYMENT, "team", servers), deployment)
+    team.ask("one", replicas=2)
+    with pytest.raises(children_writer.StaleModel, match=f"Deployment team/{servers} has changed"):
+        await team.reconciler.reconcile(KEY)
+    assert team.api.objects[kinds.DEPLOYMENT, "team", servers]["spec"]["replicas"] == 1
+    team.caches.children[kinds.DEPLOYMENT]._store(Key("team", servers), changed)
+    await team.reconciler.reconcile(KEY)
+    assert team.api.objects[kinds.DEPLOYMENT, "team", servers]["spec"]["replicas"] == 2
+
+
 @pytest.mark.parametrize("word", CREATED_KINDS)
 async def test_an_object_in_the_place_of_a_child_is_not_taken_over(word: str) -> None:
     team = settled()

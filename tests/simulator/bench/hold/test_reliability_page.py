@@ -13,7 +13,7 @@ from benchmarks.hold.reliability import NOT, PART, SHOWN, Results, judged, page
 from benchmarks.quality.rows import PAGES
 from tests.reliability.trials import Trial, Trials, load
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 GOAL = Goal("R-9", "a fault", "a bound", (Count("cases", 3, trials=("R-9",)),), ("FILE::TEST",))
 
 

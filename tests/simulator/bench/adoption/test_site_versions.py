@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "site_versions.py"
+SCRIPT = Path(__file__).parents[4] / "scripts" / "site_versions.py"
 
 
 @pytest.fixture(scope="module")
