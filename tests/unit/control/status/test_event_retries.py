@@ -95,7 +95,7 @@ def test_a_flush_writes_events_that_were_being_written_and_healthy_namespaces_fi
     assert run(scenario) == ["in progress", "new", "failed once"]
 
 
-def test_an_event_whose_quota_is_updated_at_the_same_time_is_written_later() -> None:
+def test_an_event_after_a_quota_conflict_is_written_later() -> None:
     async def scenario(now: VirtualTime) -> list[str]:
         conflicts = iter([errors.Conflicted(409, "cannot be fulfilled on resourcequotas q", reason="Conflict")])
 

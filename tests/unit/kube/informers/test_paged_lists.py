@@ -89,7 +89,7 @@ def test_a_page_that_always_fails_ends_the_list() -> None:
     assert set(server.requests[2:]) == {2}
 
 
-def test_an_expired_page_lists_again_and_keeps_no_object_of_the_first_list() -> None:
+def test_an_expired_page_lists_again_without_objects_of_the_first() -> None:
     server = Server({2: [EXPIRED]}, removed_at=4)
     informer = informed(server)
 
