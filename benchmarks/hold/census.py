@@ -66,7 +66,7 @@ def reached(roots: Mapping[str, Any], apart: Sequence[Any]) -> tuple[Counter[str
 
 def parts(operator: Operator) -> Iterator[tuple[str, Any]]:
     """Yield the operator's parts that keep state of models, each with its name. What they share counts for the first."""
-    caches = operator.caches
+    caches = operator.base.caches
     for informer in caches.informers:
         kind = informer.kind.plural + (" that models may use" if informer.metadata_only else "")
         yield f"informer {kind}: objects", _state(informer, "objects")
@@ -89,11 +89,11 @@ def parts(operator: Operator) -> Iterator[tuple[str, Any]]:
     yield "costs", vars(operator.costs)
     yield "advice", vars(operator.advice)
     yield "workers", vars(operator.workers)
-    yield "registry", operator.registry
+    yield "registry", operator.base.registry
     if operator.dashboard is not None:
         yield "dashboard", vars(operator.dashboard)
     yield "streams", _state(operator.collector, "streams")
-    yield "queue", operator.queue
+    yield "queue", operator.base.queue
     yield _REST, operator
 
 
@@ -119,8 +119,9 @@ def main() -> int:
         components = [
             operators[0],
             *vars(operators[0]).values(),
+            *vars(operators[0].base).values(),
             *vars(autoscaler).values(),
-            *operators[0].caches.informers,
+            *operators[0].base.caches.informers,
         ]
         components += [asyncio.get_running_loop(), *asyncio.all_tasks()]
         sizes, numbers = reached(dict(parts(operators[0])), components)
