@@ -224,6 +224,8 @@ def remove(namespace: str, interface: str | None) -> None:
         command(["ip", "link", "del", interface], check=False)
     remove_second(namespace)
     if namespace in namespaces():
+        # without a record the interface is unknown, and the kernel removes it some time after the namespace
+        command(["ip", "-netns", namespace, "link", "del", "eth0"], check=False)
         command(["ip", "netns", "del", namespace])
 
 

@@ -162,9 +162,9 @@ def uneven(kube: Kube) -> list[str]:
     """Return the kinds of pods of which a node has more or fewer Ready ones than the other."""
     halves: tuple[tuple[Component | None, int], ...] = (("server", SERVERS // 2), ("balancer", 1), (None, 1))
     return [
-        f"{component or 'operator'}: {spread}"
+        f"{component or 'operator'}: {by_node}"
         for component, half in halves
-        if (spread := placed(kube, component)) != dict.fromkeys(NAMES, half)
+        if (by_node := placed(kube, component)) != dict.fromkeys(NAMES, half)
     ]
 
 

@@ -39,6 +39,8 @@ _TOLERATED_S = 300.0
 _LEASE_S = 30.0
 """Longest time until the other operator leads: the lease's duration, and its retries."""
 
+_SHOWN = f"{SERVERS // 2} of {SERVERS} servers are ready: node {SECOND} does not respond"
+
 
 @dataclass
 class Loss:
@@ -71,7 +73,7 @@ def loss(pair: Kube) -> Loss:
         seen.lease_s = since()
         wait_for(lambda: placed(pair, "balancer")[SECOND] == 0, goal="Kubernetes detects the loss", limit_s=_DETECTED_S)
         seen.detected_s = since()
-        wait_for(lambda: "does not respond" in _message(pair), goal="the status shows the node", limit_s=20)
+        wait_for(lambda: _SHOWN in _message(pair), goal="the status shows the node", limit_s=20)
         seen.message = _message(pair)
         wait_for(lambda: _is_replaced(pair), goal="the pods are replaced", limit_s=_TOLERATED_S)
         seen.replaced_s = since()
@@ -120,7 +122,7 @@ def test_leadership_passes_to_the_other_node(loss: Loss) -> None:
 
 
 def test_status_shows_the_lost_node(loss: Loss) -> None:
-    assert f"{SERVERS // 2} of {SERVERS} servers are ready: node {SECOND} does not respond" in loss.message
+    assert _SHOWN in loss.message
 
 
 def test_pods_of_a_lost_node_are_replaced_on_the_other(loss: Loss) -> None:

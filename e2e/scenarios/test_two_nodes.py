@@ -113,7 +113,9 @@ def test_taint_no_execute_moves_the_pods_without_a_lost_request(pair: Kube) -> N
 
         def is_moved() -> bool:
             operators = [pod for pod in pair.operators() if is_ready(pod)]
-            nodes = {pod["spec"]["nodeName"] for pod in (*pair.pods(MODEL, "server"), *pair.pods(MODEL, "balancer"))}
+            nodes = {
+                pod["spec"].get("nodeName") for pod in (*pair.pods(MODEL, "server"), *pair.pods(MODEL, "balancer"))
+            }
             return nodes == {FIRST} and all_ready(pair) and len(operators) == 2
 
         wait_for(is_moved, goal="all pods are on the other node", limit_s=100)
