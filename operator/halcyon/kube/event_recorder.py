@@ -49,7 +49,7 @@ class EventRecorder:
     """Writer of events that works in the background, so that a slow API server does not delay scaling.
 
     After a failed write, for example because an admission webhook is down, the namespace is paused: only one event at a
-    time is tried there, so that events of other namespaces don't wait.
+    time is tried there, and only if no other namespace has one, because each attempt may take as long as its timeout.
     """
 
     def __init__(self, client: Kube, *, instance: str, clock: Clock) -> None:
@@ -135,7 +135,6 @@ class EventRecorder:
 
     async def _write(self) -> None:
         while True:
-            # Events of paused namespaces come after all others: each attempt there may take as long as its timeout.
             due_at = ((self._paused.get(_namespace(event), 0.0), n) for n, (event, _) in enumerate(self._pending))
             first_at, first = min(due_at, default=(math.inf, 0))
             if (wait_s := first_at - self._clock.monotonic()) <= 0:
