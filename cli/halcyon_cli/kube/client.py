@@ -123,23 +123,23 @@ class Cluster:
             raise ClusterError(client_messages.no_crd(self.host))
         return models
 
-    def patch(self, name: str, body: Object) -> Object:
+    def patch(self, name: str, body: Object, query: Mapping[str, str] | None = None) -> Object:
         """Apply a merge patch to a ModelDeployment, and return the patched object.
 
         Raises:
             ClusterError: for the same reasons as in `model`, or because the user may not change the ModelDeployment.
         """
-        patched = self._json("PATCH", kinds.MODEL_DEPLOYMENT.path(self.namespace, _segment(name)), body=body)
+        patched = self._json("PATCH", kinds.MODEL_DEPLOYMENT.path(self.namespace, _segment(name)), query, body)
         if patched is None:
             raise NoSuchModelError(self._unknown_model_message(name))
         return patched
 
     def annotate(self, name: str, annotations: Mapping[str, str | None]) -> Object:
-        """Set annotations of a ModelDeployment, and return the changed object.
+        """Set annotations of a ModelDeployment, or remove those whose value is None, and return the changed object.
 
-        An annotation whose value is None is removed.
+        Their field manager is another than that of a patch, which would make a canary's old annotation look like a new one.
         """
-        return self.patch(name, {"metadata": {"annotations": dict(annotations)}})
+        return self.patch(name, {"metadata": {"annotations": dict(annotations)}}, {"fieldManager": "halcyon-annotate"})
 
     def set_switch(self, name: str, key: str, value: str | None, metadata: Object) -> Object:
         """Set a key of a ConfigMap in the client's namespace, or remove it if the value is None.

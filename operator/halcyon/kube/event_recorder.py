@@ -49,7 +49,7 @@ class EventRecorder:
     """Writer of events that works in the background, so that a slow API server does not delay scaling.
 
     After a failed write, for example because an admission webhook is down, the namespace is paused: only one event at a
-    time is tried there, so that events of other namespaces don't wait.
+    time is tried there, and only if no other namespace has one, because each attempt may take as long as its timeout.
     """
 
     def __init__(self, client: Kube, *, instance: str, clock: Clock) -> None:
@@ -135,15 +135,14 @@ class EventRecorder:
 
     async def _write(self) -> None:
         while True:
-            now = self._clock.monotonic()
-            due_at = [self._paused.get(_namespace(event), 0.0) for event, _ in self._pending]
-            if (first := next((n for n, at in enumerate(due_at) if at <= now), None)) is not None:
+            due_at = ((self._paused.get(_namespace(event), 0.0), n) for n, (event, _) in enumerate(self._pending))
+            first_at, first = min(due_at, default=(math.inf, 0))
+            if (wait_s := first_at - self._clock.monotonic()) <= 0:
                 event, tries = self._pending[first]
                 del self._pending[first]
                 await self._try(event, tries)
                 continue
             self._queued.clear()
-            wait_s = min(due_at, default=math.inf) - now
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(None if wait_s == math.inf else wait_s):
                     await self._queued.wait()

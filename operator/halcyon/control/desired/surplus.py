@@ -1,16 +1,17 @@
 """Objects to delete: those that the accepted spec no longer needs, and ControllerRevisions beyond the newest ten. Pure.
 
-An older ControllerRevision is kept if a pod runs its revision, or if a rollout may return to its revision.
+An older ControllerRevision is kept if a pod or a server Deployment has its revision, or if a rollout may return to it.
 """
 
 from __future__ import annotations
 
 from halcyon.api.spec import Spec
 from halcyon.control.desired import network_policies, routing
-from halcyon.control.objects import child_names
+from halcyon.control.objects import child_names, pods
 from halcyon.control.objects.actuator import Actuator
+from halcyon.control.objects.deployment_status import SlotState
 from halcyon.control.rollout.rollout_plan import RolloutPlan
-from halcyon.control.state.ownership import is_ours, own
+from halcyon.control.state.ownership import is_ours, own, own_servers
 from halcyon.control.state.scope import Scope
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Kind
@@ -28,7 +29,7 @@ def surplus(scope: Scope, spec: Spec, rollout: RolloutPlan, actuator: Actuator) 
     for slot in set(SLOTS) - {allocation.slot for allocation in rollout.slots}:
         objects += [child for child in child_names.slot_children(scope.key.name, slot) if own(scope, *child)]
     requested = rollout.requested
-    used = {pod["metadata"]["labels"].get(names.REVISION_LABEL) for pod in scope.pods}
+    used = {pods.revision(pod) for pod in scope.pods} | {SlotState.of(d).revision for d in own_servers(scope).values()}
     used |= {r.key for r in (requested, rollout.target, rollout.rollback_revision) if r is not None}
     by_age = sorted((r for r in scope.revisions if r.key != requested.key), key=lambda r: r.number, reverse=True)
     unused_revisions = [r for r in by_age[revision.HISTORY_LIMIT - 1 :] if r.key not in used]

@@ -11,6 +11,7 @@ import pytest
 
 from halcyon.main import main
 from halcyon_cli.kube import client_messages
+from halcyon_cli.kube.client import Cluster, Target
 from halcyon_cli.kube.kubeconfig import Access, KubeconfigError
 from halcyon_cli.kube.transport import Transport
 
@@ -67,6 +68,20 @@ def test_other_alerts_of_tls_blame_no_client_certificate() -> None:
     message = client_messages.unreachable("https://c", error)
     assert message.startswith("no access to the cluster at https://c: its TLS can't be used")
     assert "certificate" not in message
+
+
+def test_annotations_have_a_field_manager_of_their_own(kubeconfig: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    queries: list[Any] = []
+
+    def sent(*arguments: Any) -> dict[str, Any]:
+        queries.append(arguments[3] if len(arguments) > 3 else None)
+        return {}
+
+    monkeypatch.setattr(Cluster, "_json", sent)
+    cluster = Cluster(Target("promote", kubeconfig=Path(kubeconfig)))
+    cluster.patch("m", {"spec": {}})
+    cluster.annotate("m", {"serving.halcyon.dev/promote": "m-2"})
+    assert queries == [None, {"fieldManager": "halcyon-annotate"}]
 
 
 def test_a_refused_connection_is_a_cluster_to_start() -> None:

@@ -601,3 +601,29 @@ async def test_revisions_beyond_the_limit_make_room_for_one_that_a_quota_rejects
         assert names.revision("one", key) in present
         assert len(present) == min(size, HISTORY_LIMIT)
     assert team.api.accepted["one"] == "Accepted"
+
+
+async def test_the_revision_of_present_servers_stays_while_a_policy_rejects_its_successors() -> None:
+    class Policy(Denying):
+        """An API server that rejects templates with another image, and shows deletions in the caches."""
+
+        @override
+        async def delete(self, kind: Kind, namespace: str, name: str, *, seen: Object | None = None) -> None:
+            await super().delete(kind, namespace, name, seen=seen)
+            self.caches.children[kind]._store(Key(namespace, name), None)
+
+    api = Policy()
+    team, scaling = Team(api=api), {"maxReplicas": 4}
+    team.ask("one", scaling=scaling)
+    for _ in range(3):
+        await team.reconciler.reconcile(KEY)
+    before = api.objects[kinds.DEPLOYMENT, "team", "one-a"]["spec"]
+    api.denied = "template"
+    for number in range(HISTORY_LIMIT + 2):
+        team.ask("one", scaling=scaling, replicas=1 + number % 4, runtime={"image": f"other/triton:{number}"})
+        for _ in range(3):
+            with contextlib.suppress(errors.Conflicted):
+                await team.reconciler.reconcile(KEY)
+    assert api.objects[kinds.DEPLOYMENT, "team", "one-a"]["spec"] == {**before, "replicas": 1 + number % 4}
+    key = before["template"]["metadata"]["labels"][names.REVISION_LABEL]
+    assert (kinds.CONTROLLER_REVISION, "team", names.revision("one", key)) in api.objects

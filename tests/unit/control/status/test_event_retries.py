@@ -62,6 +62,25 @@ def test_events_of_other_namespaces_pass_those_that_a_webhook_fails(delay_s: flo
     assert run(scenario) == ["m"]
 
 
+def test_many_slow_namespaces_delay_an_event_of_another_by_one_attempt() -> None:
+    slow, delay_s = [f"slow-{number}" for number in range(2 * WRITERS)], 15.0
+
+    async def scenario(now: VirtualTime) -> list[str]:
+        kube = Webhooked(set(slow), delay_s)
+        recorder = EventRecorder(kube, instance="x", clock=DrivenClock(now))
+        writing = asyncio.create_task(recorder.run())
+        for number in range(5):
+            for namespace in slow:
+                recorder.record(in_namespace(namespace), NewEvent("Warning", "LoadFailed", str(number)))
+        await asyncio.sleep(40)
+        recorder.record(in_namespace("team"), NewEvent("Normal", "Ready", "m"))
+        await asyncio.sleep(delay_s + 1)
+        writing.cancel()
+        return kube.notes
+
+    assert run(scenario) == ["m"]
+
+
 def test_an_event_that_a_webhook_always_fails_is_dropped_at_last(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(now: VirtualTime) -> int:
         kube = Webhooked({"broken"})
