@@ -152,8 +152,8 @@ def spread_again(kube: Kube) -> None:
     for component, half in (("server", SERVERS // 2), ("balancer", 1), (None, 1)):
         pods = kube.operators() if component is None else kube.pods(MODEL, component)
         for name in NAMES:
-            there = [pod["metadata"] for pod in pods if pod["spec"].get("nodeName") == name]
-            for meta in there[half:]:
+            its_pods = [pod["metadata"] for pod in pods if pod["spec"].get("nodeName") == name]
+            for meta in its_pods[half:]:
                 kube("delete", "pod", meta["name"], "--wait=false", namespace=meta["namespace"])
     wait_for(lambda: not uneven(kube), goal="each node has half of the pods", limit_s=100)
 
@@ -162,9 +162,9 @@ def uneven(kube: Kube) -> list[str]:
     """Return the kinds of pods of which a node has more or fewer Ready ones than the other."""
     halves: tuple[tuple[Component | None, int], ...] = (("server", SERVERS // 2), ("balancer", 1), (None, 1))
     return [
-        f"{component or 'operator'}: {where}"
+        f"{component or 'operator'}: {counts}"
         for component, half in halves
-        if (where := placed(kube, component)) != dict.fromkeys(NAMES, half)
+        if (counts := placed(kube, component)) != dict.fromkeys(NAMES, half)
     ]
 
 
