@@ -253,15 +253,17 @@ GOALS: tuple[Goal, ...] = (
         "R-16",
         "pods evicted or killed, nodes lost, allocatable GPUs fall to 0, preemption",
         "back < 60 s after capacity returns, disruption budgets respected",
-        (Count("causes", 6, per_run=4),),
+        (Count("causes", 6, per_run=5),),
         (
             f"{_SCENARIOS}/test_loss.py::test_a_killed_server_costs_at_most_what_it_was_computing",
             f"{_SCENARIOS}/test_balancing.py::test_no_request_is_lost_when_a_pod_is_deleted_under_load",
             f"{_SCENARIOS}/test_balancing.py::test_a_pod_whose_python_stub_died_is_out_and_restarts_in_place",
             "tests/integration/cluster/test_interference.py::test_a_pod_that_was_preempted_or_drained_is_replaced_and_no_failure",
+            f"{_SCENARIOS}/test_node_loss.py::test_pods_of_a_lost_node_are_replaced_on_the_other",
+            f"{_SCENARIOS}/test_node_loss.py::test_return_of_the_node_ends_its_old_pods_and_keeps_the_counts",
         ),
-        "the embedded cluster has one node",
-        "a node that is NotReady, and allocatable GPUs that fall to 0",
+        "both nodes are namespaces of one machine",
+        "allocatable GPUs that fall to 0",
     ),
     Goal(
         "R-17",
@@ -290,6 +292,7 @@ GOALS: tuple[Goal, ...] = (
             "tests/integration/clients/test_ending_servers.py::test_the_only_server_is_replaced_without_a_lost_request",
         ),
         "the embedded cluster has one node",
+        "under the 100,000 requests, only batching and the model's parameters are changed, and a canary is promoted",
     ),
     Goal(
         "R-19",

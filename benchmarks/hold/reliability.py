@@ -29,6 +29,8 @@ is reached without a problem and nothing else is missing, *in part* if tests sho
 at most {MOST_CHANGED:.0%} of the operator's modules differ from those that were tested. `per run` means that each run of the tests has as many cases.
 Rows 2.1 to 3.1 are those of [hold.md](hold.md).
 """
+_PROBLEMS = ("divergences", "unrecovered", "silent", "other problems")
+"""Values of the rows of hold.json that count problems."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,8 @@ def reached(count: Count, results: Results) -> Reached:
         cases = sum(trial.figures.get(count.figure, 1.0) for trial in trials)
         return Reached(count, cases, "trials", sum(bool(trial.problems) for trial in trials))
     row, name = count.row
-    return Reached(count, results.rows.get(row, {}).get(name) or 0, f"row {row}")
+    values = results.rows.get(row, {})
+    return Reached(count, values.get(name) or 0, f"row {row}", sum(values.get(problem) or 0 for problem in _PROBLEMS))
 
 
 def beyond(goal: Goal, results: Results) -> list[str]:
@@ -90,7 +93,11 @@ def judged(goal: Goal, results: Results) -> tuple[str, list[str]]:
     missing = [goal.missing] if goal.missing else []
     for part in (reached(count, results) for count in goal.counts):
         if part.problems:
-            missing.append(f"{part.problems} {part.source} of {part.count.cases} have a problem")
+            missing.append(
+                f"{part.problems} {part.source} of {part.count.cases} have a problem"
+                if part.count.trials
+                else f"{part.source} has {part.problems} problems"
+            )
         if part.cases < part.count.needed:
             missing.append(f"{part.cases:g} of {part.count.needed} {part.count.cases}")
     missing += beyond(goal, results)

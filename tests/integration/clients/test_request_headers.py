@@ -96,8 +96,8 @@ def connected(address: str) -> socket.socket:
     return socket.create_connection((host, int(port)), timeout=10 * PATIENCE)
 
 
-def over_http(address: str, head: str) -> bytes:
-    """Send a request, with a body unless it is a GET, and return the response with its headers."""
+def over_http(address: str, head: str, *, end: bytes = b"}") -> bytes:
+    """Send a request, with a body unless it is a GET, and return the response with its headers, up to `end`."""
     body, length = b"", ""
     if not head.startswith("GET "):
         tensor = {"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [0, 1, 2]}
@@ -107,7 +107,7 @@ def over_http(address: str, head: str) -> bytes:
     with connected(address) as connection:
         connection.sendall(lines.encode() + body)
         response = b""
-        while not response.rstrip().endswith(b"}") and (part := connection.recv(65536)):
+        while not response.endswith((end, end + b"\n")) and (part := connection.recv(65536)):
             response += part
         return response
 
@@ -177,8 +177,22 @@ async def test_codings_that_triton_lacks_are_no_failures(servers: list[Triton], 
         ({b"grpc-encoding": b"zstd"}, b"grpc-status\x0212"),
         ({b"grpc-timeout": b"5"}, b"grpc-status\x013"),
         ({b"grpc-timeout": b"0.5S"}, b"grpc-status\x013"),
+        ({b"x-user-bin": b"!!!"}, b"grpc-status\x013"),
+        ({b"x-user-bin": b"A"}, b"grpc-status\x013"),
+        ({b"x-user-bin": b"AB"}, b"grpc-status\x013"),
+        ({b"a-bin": b"A", b"b-bin": b"AAAA"}, b"grpc-status\x013"),
     ],
-    ids=["JSON", "gRPC-Web", "an unknown coding", "a deadline without a unit", "a deadline with a fraction"],
+    ids=[
+        "JSON",
+        "gRPC-Web",
+        "an unknown coding",
+        "a deadline without a unit",
+        "a deadline with a fraction",
+        "metadata with other characters",
+        "metadata of one character",
+        "metadata with bits beyond the last byte",
+        "the first of two metadata entries",
+    ],
 )
 async def test_calls_that_triton_would_reset_are_rejected(
     servers: list[Triton], fields: dict[bytes, bytes | None], expected: bytes
@@ -199,8 +213,21 @@ async def test_calls_that_triton_would_reset_are_rejected(
         {b"grpc-timeout": b"20000000u"},
         {b"grpc-timeout": b"99999999H"},
         {b"x-user": "José".encode()},
+        {b"x-user-bin": b"AA=="},
+        {b"x-user-bin": b"AAA"},
+        {b"x-user-bin": b""},
+        {b"x-user-bin": b"+/+/" * 1500},
+        {b"x-note": b"a-bin: A", b"x-bin-note": b"!"},
+        {b"grpc-previous-rpc-attempts": b"2"},
+        {b"grpc-previous-rpc-attempts": b"-1"},
+        {b"grpc-previous-rpc-attempts": b"99999999999"},
+        {b"grpc-internal-encoding-request": b"1"},
     ],
-    ids=lambda fields: b" ".join(*fields.items()).decode() if None not in fields.values() else f"no {[*fields]}",
+    ids=lambda fields: (
+        b" ".join(b" ".join(item)[:40] for item in fields.items()).decode()
+        if None not in fields.values()
+        else f"no {[*fields]}"
+    ),
 )
 async def test_calls_with_unusual_headers_are_answered(
     servers: list[Triton], fields: dict[bytes, bytes | None]
@@ -218,6 +245,17 @@ async def test_an_http_1_0_client_gets_its_response(servers: list[Triton], kept:
         )
     assert response.startswith(b"HTTP/1.0 200 OK\r\n")
     assert (b"connection: keep-alive" in response) is (kept == "keep-alive")
+
+
+@pytest.mark.parametrize("kept", ["close", "keep-alive"])
+async def test_health_checks_of_http_1_0_clients_end_with_their_response(servers: list[Triton], kept: str) -> None:
+    """Triton's response has no length, so a client that reads to the end waited for its timeout."""
+    async with counted(servers, requests=0) as balanced:
+        for path in ("/v2/health/ready", "/v2/health/live", "/v2/models/labels/ready"):
+            head = f"GET {path} HTTP/1.0\r\nConnection: {kept}"
+            response = await asyncio.to_thread(over_http, balanced.http, head, end=b"\r\n\r\n")
+            assert response.split()[1] == b"200", path
+            assert b"content-length: 0\r\n" in response, path
 
 
 async def test_classes_have_their_labels(servers: list[Triton]) -> None:

@@ -221,6 +221,7 @@ def _frontend_http(out: Writer, plan: BalancerPlan, listen: Listen, room: Haprox
     api_keys.usage_rule(out, listen)
     queueing.arrival_rules(out, plan, "http")
     client_limits.response_rules(out, "http")
+    _complete_empty_responses(out)
     latency_buckets.client_response_rules(out)
     error_responses.errors(out, "http")
 
@@ -237,6 +238,20 @@ _GRPC_CODINGS = 'hdr grpc-status 12 hdr grpc-accept-encoding "identity,deflate,g
 _GRPC_TIMEOUT = (
     'hdr grpc-status 3 hdr grpc-message "grpc-timeout must be a whole number and a unit, for example 500m or 2S"'
 )
+_GRPC_BINARY = 'hdr grpc-status 3 hdr grpc-message "the values of metadata with the suffix -bin must be base64"'
+# The last characters of a value whose length is no multiple of 4 have no bits beyond the last byte.
+_BASE64 = "([A-Za-z0-9+/]{4})*([A-Za-z0-9+/][AQgw]|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048])?=*"
+_NOT_BASE64 = rf"{{ req.hdrs -m reg '(^|\n)[^:\n]*-bin: (?!{_BASE64}\r)' }}"
+
+
+def _complete_empty_responses(out: Writer) -> None:
+    """Add the rules that send the empty responses to HTTP/1.0 clients in place of Triton.
+
+    Triton's own have no length, and HAProxy keeps Triton's connection open: the client would wait for the end.
+    """
+    for status in (200, 400):
+        empty = f"{{ status {status} }} {{ res.ver 1.0 }} {{ res.hdr_cnt(content-length) eq 0 }}"
+        out.add(f"http-response return status {status} if {empty}")
 
 
 def _frontend_grpc(out: Writer, plan: BalancerPlan, listen: Listen, room: HaproxyLimits) -> None:
@@ -284,6 +299,13 @@ def _check_grpc_headers(out: Writer) -> None:
     out.add(f"http-request return status 200 {_GRPC_CODINGS} if {{ req.fhdr(grpc-encoding) -m found }} {unknown}")
     malformed = "!{ req.fhdr(grpc-timeout) -m reg ^[[:space:]]*[0-9]+[[:space:]]*[HMSmun][[:space:]]*$ }"
     out.add(f"http-request return status 200 {_GRPC_TIMEOUT} if {{ req.fhdr(grpc-timeout) -m found }} {malformed}")
+    # `req.hdrs` is a copy of all headers, so it is read only for calls with such metadata.
+    out.add(f"http-request return status 200 {_GRPC_BINARY} if {{ req.hdr_names -m sub -- -bin }} {_NOT_BASE64}")
+    # Triton doesn't need these.
+    attempts = "grpc-previous-rpc-attempts"
+    malformed = f"{{ req.hdr_cnt({attempts}) gt 1 }} or !{{ req.fhdr({attempts}) -m reg ^[0-9]{{1,9}}$ }}"
+    out.add(f"http-request del-header {attempts} if {malformed}")
+    out.add("http-request del-header grpc-internal-encoding-request")
     # A proxy in front of the balancer may have removed it.
     out.add("http-request set-header te trailers")
 

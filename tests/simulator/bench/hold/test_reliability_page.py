@@ -55,6 +55,14 @@ def test_counts_come_from_runs_trials_or_rows() -> None:
     assert judged(replace(GOAL, counts=(several,)), results(Trial(), Trial(figures={"deletions": 25})))[0] == SHOWN
 
 
+@pytest.mark.parametrize("problem", ["divergences", "unrecovered", "silent", "other problems"])
+def test_a_goal_with_problems_in_its_row_is_not_shown(problem: str) -> None:
+    goal = replace(GOAL, counts=(Count("crash points", 5, row=("2.1", "run")),))
+    rows = {"2.1": {"run": 5, problem: 2}}
+    assert judged(goal, Results({}, rows)) == (PART, ["row 2.1 has 2 problems"])
+    assert judged(goal, Results({}, {"2.1": {"run": 5, problem: 0}})) == (SHOWN, [])
+
+
 def test_trials_are_written_and_read_again(tmp_path: Path) -> None:
     trials = Trials("R-9", {"10": Trial(kind="b"), "2": Trial(["p"], {"s": 1.5}, "a", "c")}, tmp_path)
     trials.save()
