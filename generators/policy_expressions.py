@@ -71,12 +71,12 @@ SHARED: Final = (
     ("nodeSelector", "object.spec.?runtime.?placement.?nodeSelector.orValue({})"),
     ("env", "object.spec.?runtime.?env.orValue([])"),
     ("envFrom", "object.spec.?runtime.?envFrom.orValue([])"),
-    ("nodeAffinity", "object.spec.?runtime.?placement.?affinity.?nodeAffinity"),
     (
-        "nodeTerms",
+        "nodeTerms",  # not from a variable for nodeAffinity: the API server reads a variable of an optional type as none
         (
-            "variables.nodeAffinity.?requiredDuringSchedulingIgnoredDuringExecution.?nodeSelectorTerms.orValue([]) + "
-            "variables.nodeAffinity.?preferredDuringSchedulingIgnoredDuringExecution.orValue([]).map(p, p.preference)"
+            "object.spec.?runtime.?placement.?affinity.?nodeAffinity.?requiredDuringSchedulingIgnoredDuringExecution"
+            ".?nodeSelectorTerms.orValue([]) + object.spec.?runtime.?placement.?affinity.?nodeAffinity"
+            ".?preferredDuringSchedulingIgnoredDuringExecution.orValue([]).map(p, p.preference)"
         ),
     ),
     ("tolerations", "object.spec.?runtime.?placement.?tolerations.orValue([])"),

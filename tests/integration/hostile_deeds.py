@@ -63,7 +63,7 @@ def gpus_of_a_namespace(scene: HostileNamespace) -> list[str]:
     }
     accepted = [name for name in names if conditions[name][0] == "True"]
     refused = {name: message for name, (_, reason, message) in conditions.items() if reason == "PolicyDenied"}
-    full = "up to 24. The limit for a namespace is 24 "
+    full = "up to 24 GPUs. The limit for a namespace is 24 "
     escaped = [] if (len(accepted), len(refused)) == (3, 3) else [f"accepted {accepted}, refused {[*refused]}"]
     escaped += [message for message in refused.values() if full not in message]
     escaped += [f"{o['kind']} of {name}" for name in refused for o in scene.of(name)]

@@ -106,12 +106,8 @@ def _cel_text(value: Any) -> str:  # in the form of CEL's format
 
 def _walk(value: Any, path: str) -> Any:  # the value at the path
     for name in path.split("."):
-        value = getattr(value, _attribute(type(value), name))
+        value = getattr(value, next(n for n, info in type(value).model_fields.items() if (info.alias or n) == name))
     return value
-
-
-def _attribute(model: type[BaseModel], alias: str) -> str:
-    return next(name for name, info in model.model_fields.items() if (info.alias or name) == alias)
 
 
 class BrokenRulesError(ValueError):

@@ -49,6 +49,9 @@ def at_most(policy: SitePolicy) -> SitePolicy:
     return policy.model_copy(update={"limits": limits})
 
 
+TERM = {"matchExpressions": [{"key": "elsewhere", "operator": "Exists"}]}
+
+
 @pytest.fixture(scope="module")
 def api(cluster: Cluster) -> Iterator[Connection]:
     """A connection to an API server that has the CRD."""
@@ -141,6 +144,20 @@ def test_each_limit_has_the_operators_message_at_admission(api: Connection, sing
     assert all(word in message for word in words)
     fine = api.try_spec(good, namespace=site.namespace)
     assert (fine.status, [w for w in fine.warnings if "sitePolicy" in w]) == (201, []), fine.message
+
+
+@pytest.mark.parametrize(
+    "affinity",
+    [
+        {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [TERM]}},
+        {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": TERM}]},
+    ],
+    ids=["required", "preferred"],
+)
+def test_a_node_label_in_an_affinity_is_refused(strict: Site, api: Connection, affinity: Document) -> None:
+    spec = document("runtime.placement.affinity.nodeAffinity", affinity)
+    answer = api.try_spec(spec, namespace=strict.namespace)
+    assert (answer.status, "has the node labels elsewhere in" in answer.message) == (403, True), answer.message
 
 
 def test_the_api_server_and_the_operator_agree_on_what_a_policy_forbids(api: Connection) -> None:

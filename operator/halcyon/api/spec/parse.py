@@ -99,7 +99,7 @@ def parse_as(model: type[Model], name: str, spec: object) -> Model:
         try:
             parsed = model.model_validate_json(text, strict=True)
         except ValidationError:
-            text = json.dumps(_without_nulls(json.loads(text)))
+            text = json.dumps(_without_nulls(json.loads(text), _schema(model)))
             parsed = model.model_validate_json(text, strict=True)
     except RecursionError:
         raise SpecError(*wrong, _TOO_DEEP) from None
@@ -110,10 +110,12 @@ def parse_as(model: type[Model], name: str, spec: object) -> Model:
     return parsed
 
 
-def _without_nulls(value: Any) -> Any:  # any JSON value
+def _without_nulls(value: Any, schema: JsonSchema) -> Any:  # any JSON value
+    """Return a value without its null fields. As in the API server, an unknown field stays, and an item of a list."""
     if isinstance(value, dict):
-        return {key: _without_nulls(below) for key, below in value.items() if below is not None}
-    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+        below = {key: at(schema, (key,)) for key in value}
+        return {k: _without_nulls(v, below[k]) for k, v in value.items() if v is not None or not below[k]}
+    return [_without_nulls(item, at(schema, (0,))) for item in value] if isinstance(value, list) else value
 
 
 def _violations(model: type[BaseModel], error: ValidationError) -> Iterator[Violation]:

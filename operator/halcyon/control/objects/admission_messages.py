@@ -1,7 +1,7 @@
 """Texts with which the API server rejects an object at admission. It gives them no reason code of their own.
 
-Read in Kubernetes 1.30 to 1.34: plugin/pkg/admission/resourcequota/controller.go, and in k8s.io/apiserver
-pkg/admission/plugin/webhook/errors/statuserror.go and pkg/admission/plugin/policy/validating/dispatcher.go.
+Read in Kubernetes 1.30 to 1.34: pkg/quota/v1/evaluator/core/pods.go, and in k8s.io/apiserver, below pkg/admission/plugin:
+resourcequota/controller.go, webhook/errors/statuserror.go and policy/validating/dispatcher.go.
 """
 
 from __future__ import annotations

@@ -69,7 +69,9 @@ class ReleaseOverlap:
             await self._report(key, resource, manager, reported)
             return manager
         self._logged.pop(key, None)
-        if reported is not None and not await self._is_live(str(status.get("conflictingOperator") or "")):
+        # An older CRD or release has no such field, but the message begins with the name, too.
+        reporter = status.get("conflictingOperator") or (reported or {}).get("message", "").partition(" ")[0]
+        if reported is not None and not await self._is_live(str(reporter)):
             await self._write(resource, [])
         return ""
 

@@ -145,6 +145,15 @@ def test_a_null_field_is_not_set(model: type[BaseModel]) -> None:
             assert kinds <= {"missing-field"}, path
 
 
+@pytest.mark.parametrize("model", BASES)
+def test_an_unknown_field_that_is_null_is_named(model: type[BaseModel]) -> None:
+    """The API server, too, rejects it: `kubectl apply` validates fields strictly."""
+    for path, fields in FIELDS[model]:
+        if fields["type"] == "object" and "properties" in fields:
+            texts = [each.text for each in _violations(model, path, {"bogus": None}) if each.kind == "unknown-field"]
+            assert [text.partition(" is ")[0] for text in texts] == [f"{_name(path)}.bogus"]
+
+
 @pytest.mark.parametrize("key", ["app.kubernetes.io/name", "a"])
 def test_a_value_of_a_map_is_described_for_keys_with_dots(key: str) -> None:
     (number,) = _violations(Spec, ("runtime", "podLabels", key), 7)

@@ -144,3 +144,17 @@ async def test_the_condition_of_a_release_that_is_gone_is_removed() -> None:
 
     ((manager, body),) = watched.kube.applied
     assert (manager, body["status"]) == ("halcyon-overlap", {})
+
+
+async def test_the_condition_of_an_older_release_stays_while_it_runs() -> None:
+    """The API server prunes conflictingOperator if its CRD is older, and an older release doesn't write it."""
+    watched = Watched()
+    watched.kube.renew(OTHER)
+    condition = {"type": "OperatorConflict", "status": "True", "message": f"{OTHER} also watches this namespace"}
+    status = {"operator": OWN, "conditions": [condition]}
+    assert await watched.subject.manager(resource(status=status)) == ""
+    assert watched.kube.applied == []
+    watched.kube.renew(OTHER, holder="")
+    watched.now += CHECK_INTERVAL_S
+    await watched.subject.manager(resource(status=status))
+    assert [body["status"] for _, body in watched.kube.applied] == [{}]
