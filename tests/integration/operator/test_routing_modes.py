@@ -73,7 +73,7 @@ def test_a_stateful_model_needs_a_header_for_more_than_one_replica(space: Space)
     sticky = {"traffic": {"stickiness": {"header": "X-Sequence-ID"}}}
     space.apply(files("max_batch_size: 8\nsequence_batching { direct {} }"), deployment(replicas=2))
     message = space.wait_condition("Accepted", "False", "Invalid")
-    assert "set traffic: {stickiness: {header: x-sequence-id}}" in message
+    assert "Set spec.traffic.stickiness: {header: x-sequence-id}" in message
     assert space.get(kinds.DEPLOYMENT, "m-a") is None
 
     space.apply(deployment(replicas=2, **sticky))
