@@ -38,6 +38,8 @@ from halcyon_measure.protocols.target import Target
 DECODE = "decode"
 """Name of the built-in function that reads a file and converts it to the model's input when its request is due."""
 MAX_PROCESSES = 64
+CLOSE_TIMEOUT_S = 1.0
+"""Maximum time in seconds for which `close` waits for processes."""
 USER_ERRORS = (Exception, SystemExit)
 """Exceptions that a user function or its file may raise. They include SystemExit, which would otherwise end this
 process with a status that may be 0."""
@@ -117,8 +119,14 @@ class Hooks:
         return value
 
     def close(self) -> None:
-        """End the processes without waiting for them."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        """End the processes, and wait up to `CLOSE_TIMEOUT_S` for them.
+
+        A function that runs longer is not awaited. If no function runs, the processes end at once. Python would print a
+        traceback if it exited while they end (OSError "Bad file descriptor" of the pool's thread).
+        """
+        ending = threading.Thread(target=self._pool.shutdown, kwargs={"cancel_futures": True}, daemon=True)
+        ending.start()
+        ending.join(CLOSE_TIMEOUT_S)
 
 
 def load(hook: str) -> Callable[..., Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import signal
 import subprocess
 import sys
@@ -112,6 +113,7 @@ def test_process_of_a_function_ends_with_the_killed_worker(tmp_path: Path) -> No
 
 _PRINTS = """
 import asyncio
+import multiprocessing
 from dataclasses import replace
 from halcyon_measure.engine.hooks import Hooks, HookSettings, load
 from halcyon_measure.inputs.tensors import ModelInput
@@ -124,6 +126,19 @@ if __name__ == "__main__":
     asyncio.run(hooks.prepare(7))
     hooks.close()
 """
+
+
+def test_processes_of_idle_functions_have_ended_after_close(tmp_path: Path) -> None:
+    hook = tmp_path / "hook.py"
+    hook.write_text("def prepare(number):\n    return {'x': [[1.0, 2.0]]}\n")
+    to = target.parse("http://host", api="kserve", transport=None, encoding=None, model="m")
+    before = set(multiprocessing.active_children())
+    inputs = (ModelInput("x", "FP32", (-1, 2)),)
+    hooks = Hooks(HookSettings(prepare=f"{hook}:prepare", processes=2), replace(to, inputs=inputs))
+    asyncio.run(hooks.prepare(7))
+    assert set(multiprocessing.active_children()) - before
+    hooks.close()
+    assert set(multiprocessing.active_children()) == before
 
 
 def test_prints_of_a_function_are_no_events_of_its_worker(tmp_path: Path) -> None:
