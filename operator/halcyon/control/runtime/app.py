@@ -8,8 +8,9 @@ import logging
 import signal
 from collections.abc import Sequence
 
-from halcyon.control.runtime import build, json_logging, process_metrics, settings, tls_buffers
+from halcyon.control.runtime import build, json_logging, process_metrics, settings
 from halcyon.control.runtime.settings import OperatorSettings
+from halcyon.control.runtime.tls_buffers import SmallBufferEventLoop
 from halcyon.kube import errors, tracing
 from halcyon.kube.client import connect
 from halcyon.kube.clock import ClusterClock
@@ -23,10 +24,10 @@ def main(argv: Sequence[str]) -> int:
     settings.add_arguments(parser)
     arguments = parser.parse_args(list(argv))
     json_logging.configure(arguments.log_level)
-    tls_buffers.limit_buffers()
     status = 0
     try:
-        asyncio.run(_run(settings.of(arguments)))
+        with asyncio.Runner(loop_factory=SmallBufferEventLoop) as runner:
+            runner.run(_run(settings.of(arguments)))
     except* errors.HalcyonError as group:
         log.error("the operator exits with an error", extra={"error": "; ".join(_messages(group))})  # noqa: TRY400  # the message suffices
         status = 1

@@ -11,9 +11,23 @@ class LeaderState:
     def __init__(self, elector: LeaderElector) -> None:
         """Initialize this replica of the operator as the standby."""
         self._elector = elector
-        self.is_leader = False
-        """Whether this replica of the operator does the leader's work. The work starts after the Lease was acquired,
-        and stops before the Lease is released."""
+        self._is_leader = False
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this replica of the operator does the leader's work.
+
+        The work starts after the Lease was acquired, and stops before the Lease is released.
+        """
+        return self._is_leader
+
+    def start(self) -> None:
+        """Change to the state of the leader."""
+        self._is_leader = True
+
+    def stop(self) -> None:
+        """Change to the state of the standby."""
+        self._is_leader = False
 
     @property
     def has_leader(self) -> bool:

@@ -153,7 +153,7 @@ class Operator:
         log.info("started as the leader", extra={"model_deployments": len(self.base.caches.resources.all_keys())})
         await self._load_memories(self.memories)
         self.workers.reset_idle()
-        self.base.leadership.is_leader = True
+        self.base.leadership.start()
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.workers.run(self.base.settings.workers), name="workers")
@@ -166,7 +166,7 @@ class Operator:
                 if self.queries is not None:
                     group.create_task(self.queries.run(), name="canary-queries")
         finally:
-            self.base.leadership.is_leader = False
+            self.base.leadership.stop()
 
     async def _decide(self) -> None:
         await self.base.caches.wait_synced()

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from asyncio.sslproto import SSLProtocol
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from halcyon.control.runtime.tls_buffers import TLS_BUFFER_BYTES, limit_buffers
+from halcyon.control.runtime.tls_buffers import TLS_BUFFER_BYTES, SmallBufferEventLoop
 from tests.unit.balancer.stand_in_api import certificate
 
 LIST = b"x" * 300_000
 
 
-async def test_tls_connections_receive_a_large_list_into_small_buffers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(SSLProtocol, "max_size", SSLProtocol.max_size)  # restored after the test
-    limit_buffers()
+def test_tls_connections_receive_a_large_list_into_small_buffers(tmp_path: Path) -> None:
+    with asyncio.Runner(loop_factory=SmallBufferEventLoop) as runner:
+        runner.run(received_list(tmp_path))
+
+
+async def received_list(tmp_path: Path) -> None:
+    """Receive a list over TLS, and check the size of the buffer before and after it."""
     tls, pem = certificate(tmp_path, name="api")
 
     async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
