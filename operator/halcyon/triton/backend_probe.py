@@ -21,17 +21,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
-from dataclasses import dataclass
 from functools import partial
-from math import prod
 from typing import TYPE_CHECKING, Any
 
-from halcyon.triton.client import Answer, TritonClient, parse_facts
+from halcyon.triton.client import Answer, TritonClient
 from halcyon.triton.dead_backend import DeadBackends, ProbedRevision, Suspicion
 from halcyon.triton.errors import TritonError
 from halcyon.triton.json_log import log
 from halcyon.triton.pod_revision import revision_of
+from halcyon.triton.probe_request import Probe, build, may_share_batches
 from halcyon.triton.repository_index import DEAD_STUB
 
 if TYPE_CHECKING:
@@ -39,12 +37,8 @@ if TYPE_CHECKING:
 
     from halcyon.triton.client import Endpoint
 
-MAX_PROBE_BYTES = 8 * 2**20
-"""Maximum size of the tensors in a probe of a backend, in bytes. If a whole batch is larger, a single row is sent,
-whose failure is weaker evidence that the backend is dead."""
 MAX_PROBE_INTERVAL_S = 8.0
 """Maximum time, in seconds, between two probes of a pod whose clients' requests fail although the probes succeed."""
-MAX_PROBED_INSTANCES = 8
 MAX_EXAMINED = 4
 """Maximum number of pods that are examined at the same time. It limits the memory used for probes."""
 FAILED_PROBES = 3
@@ -52,103 +46,6 @@ FORGOTTEN_AFTER_S = 60.0
 _PAUSE_S = 0.3
 _MAX_LOAD = 0.1
 """Maximum share of a pod's time that may be spent on probes of its backend."""
-_BYTES = {"BOOL": 1, "INT8": 1, "UINT8": 1, "INT16": 2, "UINT16": 2, "FP16": 2, "BF16": 2, "INT32": 4, "UINT32": 4}
-_BYTES |= {"FP32": 4, "STRING": 4, "INT64": 8, "UINT64": 8, "FP64": 8}
-"""Size of a zero value in bytes, by data type. For strings, it is the size of the length field of an empty string."""
-_JSON_BYTES = 7
-"""Maximum size of a zero value in a JSON list, in bytes."""
-
-
-@dataclass(frozen=True)
-class Probe:
-    """Inference request that the agent sends to test a backend."""
-
-    path: str
-    headers: Mapping[str, str]
-    body: bytes
-    is_alone: bool
-    """Whether the probe fills its batch, so that no client's request can be in the same batch."""
-    instances: int
-    """Number of instances of the model in the pod."""
-    rows: int = 1
-    """Number of rows of the probe."""
-
-
-def build(config: Mapping[str, Any], *, rows: int | None = None) -> Probe | None:
-    """Build the probe of a model from its configuration, as Triton returns it.
-
-    Return None if no probe can be built. `rows` is the number of rows in the probe of a model with batching. If it is
-    None, the probe fills a whole batch.
-    """
-    most = int(config.get("max_batch_size") or 0)
-    facts, has_sequences = parse_facts(config), "sequence_batching" in config
-    # Triton rejects `infer` for a decoupled model. `generate_stream` has no sequences, and takes rows of variable length for one.
-    varies = any(int(length) < 0 for tensor in config.get("input") or () for length in tensor.get("dims") or ())
-    rows = max(1, min(most, 1 if has_sequences or (facts.decoupled and varies) else most if rows is None else rows))
-    tensors = []
-    for name, kind, dims in _inputs(config):
-        if kind not in _BYTES:
-            return None
-        shape = ([rows] if most else []) + [1 if length < 0 else length for length in dims]
-        size = prod(shape) * (_JSON_BYTES if facts.decoupled else _BYTES[kind])
-        tensors.append((name, "BYTES" if kind == "STRING" else kind, shape, size))
-    size = sum(tensor[3] for tensor in tensors)
-    if not tensors or size > MAX_PROBE_BYTES or (facts.decoupled and has_sequences):
-        return None if rows == 1 or not tensors else build(config, rows=1)
-    merges = most > 1 and (has_sequences or "dynamic_batching" in config)
-    is_alone, instances = not merges or rows == most, min(facts.instances, MAX_PROBED_INSTANCES)
-    if facts.decoupled:
-        zero: dict[str, Any] = {"BYTES": "", "BOOL": False}
-        zeros = {name: [zero.get(kind, 0)] * prod(shape) for name, kind, shape, _ in tensors}
-        values = {name: listed if len(listed) > 1 else listed[0] for name, listed in zeros.items()}
-        return Probe("generate_stream", {}, json.dumps(values).encode(), is_alone, instances, rows)
-    inputs = [
-        {"name": name, "datatype": kind, "shape": shape, "parameters": {"binary_data_size": length}}
-        for name, kind, shape, length in tensors
-    ]
-    parameters: dict[str, Any] = {"binary_data_output": True}
-    if has_sequences:
-        number: int | str = random.randrange(2**62, 2**63)  # noqa: S311 - only has to differ from clients' sequences
-        # Only the id can be a text. Triton 2.51 accepts a text of 128 characters: it takes the zeros behind a shorter one for more texts.
-        if "TYPE_STRING" in json.dumps(config["sequence_batching"].get("control_input")):
-            number = f"{number:0128}"
-        parameters |= {"sequence_id": number, "sequence_start": True, "sequence_end": True}
-    head = json.dumps({"inputs": inputs, "parameters": parameters}).encode()
-    headers = {"Inference-Header-Content-Length": str(len(head)), "Content-Type": "application/octet-stream"}
-    return Probe("infer", headers, head + bytes(size), is_alone, instances, rows)
-
-
-def may_share_batches(config: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]], rows: int) -> bool:
-    """Return whether a probe with this number of rows may be in one batch with clients' requests in another model.
-
-    `config` is the configuration of the served model, and `others` are those of the pod's other models, by name. If the
-    probe has enough rows, it fills each batch of the ensemble's direct steps. The number of rows that a Python model
-    passes on is unknown.
-    """
-    steps = {step.get("model_name") for step in (config.get("ensemble_scheduling") or {}).get("step") or ()}
-    for name, other in others.items():
-        most = int(other.get("max_batch_size") or 0)
-        merges = "sequence_batching" in other or (most > 1 and "dynamic_batching" in other)
-        if merges and ("sequence_batching" in other or name not in steps or most > rows):
-            return True
-    return False
-
-
-def _inputs(config: Mapping[str, Any]) -> list[tuple[str, str, list[int]]]:
-    """Return the name, data type and dimensions of each required input.
-
-    They come from the first warm-up request, limited to inputs of the model. Without a warm-up request, they are the
-    model's inputs.
-    """
-    inputs = config.get("input") or ()
-    warmups = [w.get("inputs") for w in config.get("model_warmup") or () if w.get("inputs")]
-    names = {tensor["name"] for tensor in inputs}
-    listed = [{"name": n, **tensor} for n, tensor in warmups[0].items() if n in names] if warmups else inputs
-    return [
-        (str(t["name"]), str(t.get("data_type")).removeprefix("TYPE_"), [int(length) for length in t.get("dims") or ()])
-        for t in listed
-        if not t.get("optional")
-    ]
 
 
 class BackendProbes:

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.dataplane import tritons
 from benchmarks.dataplane.tritons import HTTP_PORT, Triton
 from halcyon.api.documents.model_overlay import OverlayWarmup
-from halcyon.triton.backend_probe import build
+from halcyon.triton.probe_request import build
 from tests.integration.fetch.test_model_repository import fetched
 
 if TYPE_CHECKING:

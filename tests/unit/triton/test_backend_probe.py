@@ -8,10 +8,11 @@ from typing import Any, cast
 import pytest
 
 from halcyon.triton import backend_probe
-from halcyon.triton.backend_probe import MAX_PROBE_BYTES, BackendProbes, Probe, build, may_share_batches
+from halcyon.triton.backend_probe import BackendProbes
 from halcyon.triton.client import Answer, Endpoint, Metrics, TritonClient
 from halcyon.triton.dead_backend import DeadBackends, Suspicion
 from halcyon.triton.pod_sampler import ScrapedPod
+from halcyon.triton.probe_request import MAX_PROBE_BYTES, Probe, build, may_share_batches
 from halcyon.triton.repository_index import RepositoryIndex
 
 IMAGE = {"name": "image", "data_type": "TYPE_FP32", "dims": [3, 4, -1]}

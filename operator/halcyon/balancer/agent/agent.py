@@ -36,10 +36,11 @@ from halcyon.balancer.telemetry.arrival_surge import CONFIRM_INTERVAL_S, Arrival
 from halcyon.balancer.telemetry.balancer_sample import balancer_sample, pod_requests, users_report
 from halcyon.balancer.telemetry.report_stream import ReportStream
 from halcyon.triton import pod_sampler as sampler
-from halcyon.triton.backend_probe import MAX_EXAMINED, MAX_PROBED_INSTANCES, BackendProbes
+from halcyon.triton.backend_probe import MAX_EXAMINED, BackendProbes
 from halcyon.triton.client import TritonClient
 from halcyon.triton.dead_backend import DeadBackends
 from halcyon.triton.json_log import log
+from halcyon.triton.probe_request import MAX_PROBED_INSTANCES
 
 if TYPE_CHECKING:
     from halcyon.api.documents.balancer_plan import BalancerPlan, CollectorAddress

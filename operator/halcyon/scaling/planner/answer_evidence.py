@@ -28,7 +28,6 @@ additional pods would answer. Out of scope: how the plan uses the result (`plan`
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 from halcyon.scaling.frozen import immutable
@@ -39,20 +38,15 @@ from halcyon.scaling.planner.capacity.answer_samples import (
     AT,
     BY_ENGINE,
     BY_GPU,
-    HOT,
     MIN_ANSWERS,
-    READY,
     WAITING,
     Sample,
-    answer_rate,
-    most_ready,
     queues,
     thinned,
     time_in_pod,
-    waits,
-    within,
 )
-from halcyon.scaling.planner.capacity.full_pod import GROWN, WINDOW_S, full_rate, recent_s
+from halcyon.scaling.planner.capacity.answer_window import AnswerWindow
+from halcyon.scaling.planner.capacity.full_pod import GROWN, full_rate
 from halcyon.scaling.planner.capacity.queueing import Replica, ServiceLine
 from halcyon.scaling.planner.capacity.shared_limit import Peaks, SharedLimit, with_peak
 from halcyon.scaling.planner.reading import Reading
@@ -188,7 +182,10 @@ class AnswerEvidence:
         answered = max(answered, before[-1][ANSWERED] if before else answered)
         samples = thinned((*before, (at, answered, executing, waiting, ready, hot, bool(reading.queued))))
         proven_s = _UNREPORTED_S if replica is None and max_batch > 1 else 1.0
-        return self._judged(at, samples, anchor, replica, limit_s, proven_s, reading)
+        if (seconds := time_in_pod(samples)) is None:
+            return self._unanswered(at, samples, anchor, limit_s)
+        window = AnswerWindow.of(samples, seconds, replica, limit_s)
+        return self._answered(at, window, anchor, reading, proven_s)
 
     def replica(self) -> Replica | None:
         """Return a replica's capacity according to its answers; None if batch times are used or no pod was full."""
@@ -233,125 +230,126 @@ class AnswerEvidence:
         is_next = alone is None or ready <= alone[0] or at - alone[2] > _RELAX_S
         return (ready, replica.peak_rps, at) if is_next and replica.instances == 1 else alone
 
-    def _judged(  # noqa: C901, PLR0917  # one pass over the questions of the table above
+    def _answered(
+        self,
+        at: float,
+        window: AnswerWindow,
+        anchor: tuple[float, float, float, float],
+        reading: Reading,
+        proven_s: float,
+    ) -> AnswerEvidence:
+        """Return the evidence updated with the newest sample. A contradiction must last for `proven_s` seconds."""
+        peaks, shared = self._shared(at, window)
+        contradicts_at, agrees_at, in_force = self._contradiction(at, window, reading, proven_s)
+        passed_s = at - self.samples[-1][AT] if self.samples else 0.0
+        fastest_s = min(window.seconds, (self.fastest_s or math.inf) * (1 + passed_s / _RELAX_S))
+        rps, at_once, method = self._capacity(
+            window, fastest_s, passed_s, in_force=in_force, is_shared=shared is not None
+        )
+        if shared is not None and peaks and rps is not None:
+            rps = max(rate / count for count, rate, _ in peaks)
+        least_rps = self.least_rps
+        if window.is_complete:
+            least_rps = max(least_rps, window.rate_rps / window.most_ready)
+        return AnswerEvidence(
+            rps,
+            at_once,
+            window.seconds,
+            fastest_s,
+            least_rps,
+            contradicts_at,
+            agrees_at,
+            in_force,
+            None if window.replica is None else window.replica.peak_rps,
+            peaks,
+            shared,
+            anchor,
+            window.samples,
+            method,
+            None if shared is None and self.shared is not None and peaks else self.alone,
+        )
+
+    def _unanswered(
         self,
         at: float,
         samples: tuple[Sample, ...],
         anchor: tuple[float, float, float, float],
-        replica: Replica | None,
         limit_s: float,
-        proven_s: float,
-        reading: Reading,
     ) -> AnswerEvidence:
-        """Return the evidence updated with the newest sample. A contradiction must last for `proven_s` seconds."""
-        seconds, alone = time_in_pod(samples), self.alone
-        if seconds is None:
-            contradicts_at = self.contradicts_at
-            # Requests that have been in pods for a long time contradict the line even before the first one is answered.
-            if samples[-1][ANSWERED] <= anchor[1] and at - anchor[0] > limit_s + _SILENT_S and anchor[3] > limit_s:
-                contradicts_at = at if contradicts_at is None else contradicts_at
-            return self._with(anchor=anchor, samples=samples, contradicts_at=contradicts_at, alone=alone)
-        ready = int(samples[-1][READY])
-        window_s = max(seconds, WINDOW_S)
-        total, covered_s = answer_rate(samples, window_s)
-        is_slow = seconds > limit_s
-        # Requests that fit into the next batches don't wait for long, unless the line is wrong.
-        fits = 0.0 if replica is None or is_slow else float(ready * replica.max_batch * replica.instances)
-        recent = within(samples, recent_s(seconds))
-        is_full_now = waits(samples, recent_s(seconds), fits) or (
-            len(recent) > 1 and all(s[HOT] == BY_ENGINE and s[READY] == ready for s in recent)
-        )
-        full = covered_s >= window_s and waits(samples, window_s, fits)
-        peaks, shared = self._shared(at, samples, seconds, total, covered_s, fits=fits, full=full, replica=replica)
-        if shared is None and self.shared is not None and peaks:
-            alone = None
-        is_short = (
-            replica is not None
-            and full
-            and total < batch_time_check.PROMISED * ready * replica.peak_rps
-            and reading.queued is not None
-            # Another full batch waits in each pod, so batches are full. Otherwise the balancers' limit on requests per
-            # pod may keep batches small.
-            and (reading.waiting or 0.0) - reading.queued >= ready * replica.max_batch * replica.instances
-        )
-        contradicts_at, agrees_at, in_force = self.contradicts_at, None, self.is_in_force
-        if is_slow or is_short:
+        """Return the evidence updated with the newest sample while the time in a pod is unknown."""
+        contradicts_at = self.contradicts_at
+        # Requests that have been in pods for a long time contradict the line even before the first one is answered.
+        if samples[-1][ANSWERED] <= anchor[1] and at - anchor[0] > limit_s + _SILENT_S and anchor[3] > limit_s:
             contradicts_at = at if contradicts_at is None else contradicts_at
-            in_force = in_force or at - contradicts_at >= max(proven_s, seconds / 10)
-        else:
-            contradicts_at = None
-            # The answers of full pods contradict the line, too, as long as requests take clearly longer than batches.
-            # Batch times that were missing until now have never been contradicted, so they are used at once.
-            is_first = self.line_rps is None
-            is_like_line = replica is not None and seconds <= batch_time_check.agreed_s(limit_s)
-            if in_force and is_like_line and (is_first or not is_full_now):
-                agrees_at = at if self.agrees_at is None else self.agrees_at
-                in_force = not is_first and at - agrees_at < _AGREE_S
-        passed_s = at - self.samples[-1][AT] if self.samples else 0.0
-        fastest = min(seconds, (self.fastest_s or math.inf) * (1 + passed_s / _RELAX_S))
-        rps, at_once, method = self.rps, self.at_once, self.found_by
-        measurement = None if shared is not None else full_rate(samples, seconds, fastest, is_full_now=is_full_now)
-        if measurement is not None and in_force:
-            is_measured = method == MEASURED
-            rate, held, method = measurement
-            share = 1.0
-            if rps is not None and not is_measured:
-                # Pods that are only just full answer less than they can.
-                share = min(1.0, (2 if rate > rps else 1) * passed_s / window_s)
-            rps = rate if rps is None else rps + share * (rate - rps)
-            at_once = at_once + share * (held - at_once)
-        elif method == MEASURED and seconds < GROWN * fastest:
-            rps = at_once / seconds
-        elif in_force and rps is not None and covered_s >= window_s:
-            # Pods that aren't full answer at least this much.
-            rps = max(rps, (total - math.sqrt(total / covered_s)) / most_ready(samples, window_s))
-        if shared is not None and peaks:
-            rps = max(rate / count for count, rate, _ in peaks) if rps is not None else None
-        least = self.least_rps
-        if covered_s >= window_s:
-            least = max(least, total / most_ready(samples, window_s))
-        return AnswerEvidence(
-            rps,
-            at_once,
-            seconds,
-            fastest,
-            least,
-            contradicts_at,
-            agrees_at,
-            in_force,
-            None if replica is None else replica.peak_rps,
-            peaks,
-            shared,
-            anchor,
-            samples,
-            method,
-            alone,
-        )
+        return self._with(anchor=anchor, samples=samples, contradicts_at=contradicts_at, alone=self.alone)
 
-    def _shared(  # what `_judged` has computed
-        self,
-        at: float,
-        samples: Sequence[Sample],
-        seconds: float,
-        total: float,
-        covered_s: float,
-        *,
-        fits: float,
-        full: bool,
-        replica: Replica | None,
-    ) -> tuple[Peaks, SharedLimit | None]:
+    def _contradiction(
+        self, at: float, window: AnswerWindow, reading: Reading, proven_s: float
+    ) -> tuple[float | None, float | None, bool]:
+        """Return the fields `contradicts_at`, `agrees_at` and `is_in_force` after the newest sample."""
+        # contradicts   in force   agrees, and is_first or not full   result
+        # yes           -          -                                  in force after `proven_s`, or as before
+        # no            no         -                                  not in force
+        # no            yes        no                                 in force
+        # no            yes        yes, is_first                      not in force
+        # no            yes        yes, not is_first                  in force until it has lasted for `_AGREE_S`
+        if window.contradicts(reading):
+            since = at if self.contradicts_at is None else self.contradicts_at
+            return since, None, self.is_in_force or at - since >= max(proven_s, window.seconds / 10)
+        # The answers of full pods contradict the line, too, as long as requests take clearly longer than batches.
+        # Batch times that were missing until now have never been contradicted, so they are used at once.
+        is_first = self.line_rps is None
+        if not (self.is_in_force and window.agrees() and (is_first or not window.is_full_now)):
+            return None, None, self.is_in_force
+        agrees_at = at if self.agrees_at is None else self.agrees_at
+        return None, agrees_at, not is_first and at - agrees_at < _AGREE_S
+
+    def _capacity(
+        self, window: AnswerWindow, fastest_s: float, passed_s: float, *, in_force: bool, is_shared: bool
+    ) -> tuple[float | None, float, str]:
+        """Return the fields `rps`, `at_once` and `found_by` after the newest sample.
+
+        Args:
+            window: state of the pods.
+            fastest_s: shortest time that a request took in a pod, in seconds.
+            passed_s: time since the sample before, in seconds.
+            in_force: whether the answers contradict the batch times.
+            is_shared: whether pods share a limit, so that their rate isn't that of a full pod.
+        """
+        rps, at_once, seconds = self.rps, self.at_once, window.seconds
+        is_measured = self.found_by == MEASURED
+        full = None
+        if in_force and not is_shared:
+            full = full_rate(window.samples, seconds, fastest_s, is_full_now=window.is_full_now)
+        if full is not None:
+            rate, held, method = full
+            if rps is None:
+                return rate, at_once + (held - at_once), method
+            # Pods that are only just full answer less than they can.
+            share = 1.0 if is_measured else min(1.0, (2 if rate > rps else 1) * passed_s / window.length_s)
+            return rps + share * (rate - rps), at_once + share * (held - at_once), method
+        if is_measured and seconds < GROWN * fastest_s:
+            rps = at_once / seconds
+        elif in_force and rps is not None and window.is_complete:
+            # Pods that aren't full answer at least this much.
+            total = window.rate_rps
+            rps = max(rps, (total - math.sqrt(total / window.covered_s)) / window.most_ready)
+        return rps, at_once, self.found_by
+
+    def _shared(self, at: float, window: AnswerWindow) -> tuple[Peaks, SharedLimit | None]:
         """Return the answer rates of full pods and the limit that pods share, both updated with the newest sample."""
+        samples, ready, replica = window.samples, window.ready, window.replica
         if self.shared is not None and at - self.shared.at > _SHARED_S:
             return (), None
-        if self.shared is None and samples[-1][WAITING] <= fits:
+        if self.shared is None and samples[-1][WAITING] <= window.fits:
             return (), None
-        ready, window_s = int(samples[-1][READY]), max(seconds, WINDOW_S)
-        if not full or not (self.is_in_force or queues(samples, window_s + _ROUNDS * seconds, ready)):
+        queued_s = window.length_s + _ROUNDS * window.seconds
+        if not window.was_full or not (self.is_in_force or queues(samples, queued_s, ready)):
             return self.peaks, self.shared
         # Answers come a batch at a time, so up to one batch of each pod is missing from the rate.
-        slack = ready * (1 if replica is None else replica.max_batch * replica.instances) / covered_s
+        slack = ready * (1 if replica is None else replica.max_batch * replica.instances) / window.covered_s
         alone = None if self.alone is None else self.alone[:2]
-        return with_peak(at, self.peaks, self.shared, ready, total, slack=slack, alone=alone)
+        return with_peak(at, self.peaks, self.shared, ready, window.rate_rps, slack=slack, alone=alone)
 
     def _with(
         self,
