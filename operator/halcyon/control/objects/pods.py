@@ -38,6 +38,10 @@ LOST_AFTER_S = 60.0
 """Seconds after the deletionTimestamp of a pod, by which it should have ended, until the pod counts as lost."""
 _CONDITION_FIELDS = ("type", "status", "reason", "message", "lastTransitionTime")
 """Fields of a condition that the caches keep."""
+_CONDITIONS = frozenset({"Ready", "PodScheduled", "DisruptionTarget"})
+_UNPREPARED = ("PodReadyToStartContainers", "False")
+"""Condition, as (type, status), of a pod whose volumes and network aren't ready. The caches keep it with this status
+only, because all other pods have it with status True."""
 
 
 def project(pod: Object) -> Object:
@@ -74,7 +78,7 @@ def project(pod: Object) -> Object:
             "conditions": [
                 on_scheduler_clock(fields, ahead_s if fields["type"] == "Ready" else 0.0)
                 for c in status.get("conditions") or ()
-                if c.get("type") in {"Ready", "PodScheduled", "DisruptionTarget"}
+                if c.get("type") in _CONDITIONS or (c.get("type"), c.get("status")) == _UNPREPARED
                 for fields in [{k: _shared(c.get(k)) for k in _CONDITION_FIELDS}]
             ],
             "initContainerStatuses": [c for c in init if c["name"] in names.CONTAINERS],

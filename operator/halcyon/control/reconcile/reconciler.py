@@ -22,6 +22,7 @@ from halcyon.api.conditions import Reason
 from halcyon.control.acceptance import accepted_spec_digest
 from halcyon.control.desired import plan as desired_plan
 from halcyon.control.desired.plan import ReconcilePlan
+from halcyon.control.objects import pod_preparation
 from halcyon.control.objects.deployment_status import is_replaced
 from halcyon.control.reconcile.backend_restart import BackendRestart
 from halcyon.control.reconcile.children_writer import ChildrenWriter, StaleModel
@@ -150,7 +151,8 @@ class Reconciler:
         self._failures.pop(key, None)
         with self.tracer.part("status"):
             status_due_s = await self.statuses.write(scope, plan)
-        due_s = min((delay for delay in (status_due_s, repair_due_s) if delay is not None), default=None)
+        delays = (status_due_s, repair_due_s, pod_preparation.due_s(scope.pods, scope.now))
+        due_s = min((delay for delay in delays if delay is not None), default=None)
         return self._requeue(key, plan, rejected, due_s)
 
     def _failing(self, key: Key, error: Exception) -> str:

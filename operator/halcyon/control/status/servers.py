@@ -5,12 +5,14 @@ Each condition has one function. Its truth table is above the function.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from halcyon.api.conditions import Condition, Reason, Type
+from halcyon.api.spec import Spec
 from halcyon.control.desired.plan import ReconcilePlan, counts
-from halcyon.control.objects import pod_stage, pods, volume_attachment
+from halcyon.control.objects import pod_preparation, pod_stage, pods, volume_attachment
 from halcyon.control.state.ownership import child_condition
 from halcyon.control.state.scope import Scope
 from halcyon.control.status import backend
@@ -31,6 +33,8 @@ def target_pods(scope: Scope, plan: ReconcilePlan) -> list[Object]:
 
 _NO_GPU = ("unsupported gpu id", "no GPUs are available", "No CUDA GPUs", "no NVIDIA driver", "CUDA driver version")
 """Errors of Triton, PyTorch and CUDA in a pod without a GPU."""
+_UNAUTHORIZED = re.compile(r"\b401\b|unauthorized|denied|authorization failed|no basic auth credentials", re.IGNORECASE)
+"""Errors of image registries that need other credentials."""
 _FETCHER_REASONS = {Reason.MODEL_CONFIG_INVALID, Reason.MODEL_SOURCE_NOT_FOUND, Reason.MODEL_DOWNLOAD_FAILED}
 
 
@@ -92,8 +96,11 @@ def servers_ready(scope: Scope, plan: ReconcilePlan) -> Condition:
     failure = pods.failure(scope.pods)
     dead = backend.dead_backend(scope)
     stuck = volume_attachment.first_conflict(scope.pods, scope.source.exclusive)
+    stuck = stuck or pod_preparation.first_unprepared(scope.pods, scope.now)
     rejection = _replica_failure(scope, plan)
-    detail = rejection or dead or (f"pod {failure.pod}: {failure.message}" if failure else stuck) or _failed_pod(scope)
+    if failure:
+        stuck = f"pod {failure.pod}: {failure.message}{_pull_hint(scope, plan.spec, failure)}"
+    detail = rejection or dead or stuck or _failed_pod(scope)
     text = f"{ready} of {desired} servers are ready" + (f": {detail}" if detail else "")
     if ready:
         reason = Reason.PARTIALLY_READY
@@ -104,6 +111,20 @@ def servers_ready(scope: Scope, plan: ReconcilePlan) -> Condition:
     else:
         reason = failure.reason if failure else Reason.NO_SERVERS_READY
     return Condition(Type.SERVERS_READY, status=False, reason=reason, message=text)
+
+
+def _pull_hint(scope: Scope, spec: Spec, failure: pods.PodFailure) -> str:
+    """Return advice if a registry has rejected the credentials for an image; otherwise an empty string.
+
+    The kubelet reports a missing Secret only in an Event.
+    """
+    if failure.reason is not Reason.IMAGE_PULL_FAILED or not _UNAUTHORIZED.search(failure.message):
+        return ""
+    secrets = [secret.name for secret in spec.runtime.image_pull_secrets or ()]
+    if not secrets:
+        return ". If the registry is private, name a Secret with its credentials in spec.runtime.imagePullSecrets"
+    listed = " ".join(secrets)
+    return f". Check spec.runtime.imagePullSecrets: kubectl get secret {listed} -n {scope.key.namespace}"
 
 
 def home_slot(plan: ReconcilePlan) -> Slot:

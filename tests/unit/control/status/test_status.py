@@ -258,6 +258,32 @@ def test_servers_that_are_partly_ready_say_what_the_others_wait_for() -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("runtime", "message", "hint"),
+    [
+        (
+            {},
+            "pull access denied",
+            ". If the registry is private, name a Secret with its credentials in spec.runtime.imagePullSecrets",
+        ),
+        (
+            {"imagePullSecrets": [{"name": "regcred"}, {"name": "other"}]},
+            "401 Unauthorized",
+            ". Check spec.runtime.imagePullSecrets: kubectl get secret regcred other -n team",
+        ),
+        ({}, "manifest unknown", ""),
+    ],
+)
+def test_image_pulls_without_credentials_get_advice(runtime: dict[str, object], message: str, hint: str) -> None:
+    waiting = {"reason": "ErrImagePull", "message": message}
+    containers = [{"name": "triton", "state": {"waiting": waiting}, "image": "r/i"}]
+    now = deployed({"runtime": runtime}, ready=0, starting=1, troubled={"containers": containers})
+
+    assert condition(now, "ServersReady")[2] == (
+        f"0 of 1 servers are ready: pod starting-0: container triton: ErrImagePull: {message}{hint}"
+    )
+
+
 def test_pods_that_cannot_be_created_are_reported_in_the_api_servers_words() -> None:
     failure = {"conditions": [{"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: gpus"}]}
 
