@@ -56,6 +56,10 @@ UNUSED_PORT = 1
 # a waiting request from blocking its gRPC channel, because HAProxy opens the window again for what it has received, not for what it has
 # passed on. docs/decisions/0050-far-clients.md has the measurements.
 _CLIENT_WINDOW_BYTES = 4 * 1024 * 1024
+LOST_SERVER_S: Final = 15
+"""Seconds without an acknowledgement of the server's kernel, after which a connection to the server counts as lost."""
+_KEEPALIVE_S: Final = 5
+"""Seconds between keepalive probes on a connection to a server on which nothing is sent."""
 _HANDSHAKE_MS: Final = 30_000
 """Maximum time of a TLS handshake, in milliseconds."""
 # Servers are near, so responses need no large window.
@@ -173,6 +177,13 @@ def _defaults(out: Writer, plan: BalancerPlan) -> None:
     out.add("timeout connect 1s")
     out.add("timeout queue $ms", ms=plan.queue_timeout_ms)
     out.add("timeout server $ms", ms=plan.response_timeout_ms)
+    # If a server's node is lost, nothing is acknowledged, and its requests end or are retried long before `timeout server`. A slow server
+    # isn't affected, because its kernel acknowledges. `tcp-ut` of the servers applies to sent data, and these probes to requests that
+    # have been acknowledged.
+    out.add("option srvtcpka")
+    out.add(f"srvtcpka-idle {_KEEPALIVE_S}s")
+    out.add(f"srvtcpka-intvl {_KEEPALIVE_S}s")
+    out.add(f"srvtcpka-cnt {LOST_SERVER_S // _KEEPALIVE_S - 1}")
     # Applies only while a client is sending a request, even if that request is held or queued. For idle channels, http-keep-alive
     # applies.
     out.add("timeout client $ms", ms=max(plan.longest_wait_ms + plan.response_timeout_ms + 30000, 60000))
@@ -365,11 +376,12 @@ def _first_limit(plan: BalancerPlan) -> int:
 
 
 def _servers(out: Writer, slot: Slot, port: int, placed: Mapping[ServerKey, str], options: str) -> None:
+    # HAProxy 3.0.11 accepts `tcp-ut` in `default-server`, but doesn't apply it to the servers.
     for number in range(1, slot.capacity + 1):
         address = placed.get(ServerKey(slot.name, number))
         end = "" if address else " disabled"
         out.add(
-            "server s$number $address:$port" + options + end,
+            f"server s$number $address:$port tcp-ut {LOST_SERVER_S}s" + options + end,
             number=number,
             slot=slot.name,
             address=address or UNUSED_ADDRESS,
