@@ -123,9 +123,9 @@ class Servers:
                 pod = await asyncio.to_thread(self.space.must, kinds.POD, name)
                 address = str(pod["status"]["podIP"])
                 ready.add(address)
+                self.slots[address] = slot  # a new pod may have the address of a deleted one
                 if address not in self.pods:
                     command(["ip", "addr", "add", f"{address}/32", "dev", "lo"])
-                    self.slots[address] = slot
                     self.pods[address] = Pod(address, names.HTTP_PORT, names.GRPC_PORT)
                     await self.pods[address].start()
         return ready
