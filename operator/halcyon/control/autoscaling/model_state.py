@@ -67,8 +67,8 @@ class ModelState:
     def must_be_published(self, decision: Decision, external_writer: str, now: float, every_s: float) -> bool:
         """Return whether the decision must be published in the status now.
 
-        Changes of the replicas, of the message about another writer, and between known and unknown signals are
-        published at once. Changes of other values are published once they have lasted `MOVED_FOR_S`, and at least
+        Changes of the replicas and of the message about another writer are published at once. The same applies if all
+        signals become unknown or known, and if a missing signal becomes known. Changes of other values are published once they have lasted `MOVED_FOR_S`, and at least
         `every_s` seconds after the last publication.
         """
         published = self.shown
@@ -77,6 +77,8 @@ class ModelState:
         before = published.decision
         shown = (before.current, before.desired, bool(before.unknown), published.external_writer)
         if (decision.current, decision.desired, bool(decision.unknown), external_writer) != shown:
+            return True
+        if decisions.has_more_signals(before, decision):
             return True
         published.moved = min(now, published.moved) if decisions.has_changed(before, decision) else math.inf
         return now - published.at >= every_s and now - published.moved >= MOVED_FOR_S

@@ -131,10 +131,12 @@ def _counts(document: Any) -> Any:  # any JSON value
 
 def _states(document: Any) -> Any:  # any JSON value
     """Return the parts of a status that are written within `STATES_INTERVAL_S`: no values, messages or pod counts."""
+    scaling = document.get("scaling") or {}
     return {
         **{k: v for k, v in document.items() if k in _SOON},
         "conditions": [(c["type"], c["status"], c["reason"]) for c in document.get("conditions") or ()],
-        "scaling": {k: (document.get("scaling") or {}).get(k) for k in ("actuator", "desired")},
+        "scaling": {k: scaling.get(k) for k in ("actuator", "desired")},
+        "missing": [signal["name"] for signal in scaling.get("signals") or () if signal.get("missing")],
         "model": {k: (document.get("model") or {}).get(k) for k in ("name", "versions")},
         "rollout": {k: v for k, v in (document.get("rollout") or {}).items() if k != "message"},
     }

@@ -349,6 +349,15 @@ def has_moved(before: float | None, now: float | None, *, slight: float = 0.1) -
     return moved > slight and moved > _MIN_RELATIVE_CHANGE * max(abs(before), abs(now))
 
 
+def has_more_signals(before: Decision, now: Decision) -> bool:
+    """Return whether signals that were missing are known now, and no other signal is missing."""
+    return _missing(now) < _missing(before)
+
+
+def _missing(decision: Decision) -> set[str]:
+    return {signal.name for signal in decision.signals if signal.missing}
+
+
 def changes_from(decisions: object) -> list[Change]:
     """Parse the changes in `status.scaling.decisions`, newest first. Invalid entries are left out."""
     changes = []

@@ -200,6 +200,26 @@ def test_a_changed_value_is_shown_when_it_stays(stays_s: int, more: int) -> None
     live(scenario)
 
 
+def test_a_signal_that_is_no_longer_missing_is_shown_at_once() -> None:
+    async def scenario(world: OperatorReplica) -> None:
+        dictated = world.dictate()
+        unknown = Signal("queueDepth", missing="only one report of each balancer so far")
+        dictated.published[DIGITS] = (unknown, *rate(100))
+        world.model(replicas=2)
+        async with Running(world.scaler):
+            await asyncio.sleep(1)
+            dictated.published[DIGITS] = (Signal("queueDepth", value=0), *rate(100))
+            await report_each_second(world, 2)
+            assert len(world.queued) == 2
+            for _ in range(3):  # a signal that comes and goes isn't shown each time
+                for signal in (unknown, Signal("queueDepth", value=0)):
+                    dictated.published[DIGITS] = (signal, *rate(100))
+                    await report_each_second(world, 1)
+            assert len(world.queued) == 2
+
+    live(scenario)
+
+
 def test_values_are_shown_less_often_if_statuses_are_late() -> None:
     async def scenario(world: OperatorReplica) -> None:
         async with steady(world, for_s=1) as dictated:

@@ -305,3 +305,11 @@ def test_status_names_the_model_in_triton_without_a_wait_of_ten_seconds(
 ) -> None:
     before = {"model": {"name": "digits", "versions": ["1"]}}
     assert _min_interval_s(before, {"model": {"name": "digits", "versions": ["1"]}} | changed) == interval_s
+
+
+def test_signals_become_known_in_the_status_without_a_wait_of_ten_seconds() -> None:
+    missing = {"scaling": {"signals": [{"name": "queueDepth", "missing": "only one report"}]}}
+    known = {"scaling": {"signals": [{"name": "queueDepth", "value": "0.0"}]}}
+    changed = {"scaling": {"signals": [{"name": "queueDepth", "value": "3.0"}]}}
+    assert _min_interval_s(missing, known) == STATES_INTERVAL_S
+    assert _min_interval_s(known, changed) == STATUS_INTERVAL_S
