@@ -79,13 +79,18 @@ class Measurement:
             raise ScenarioError("scenario offline needs a number of requests; for example --requests 10000")
         if self.target.api == "post" and not self.payload.samples:
             raise TensorError("api post needs the body of its requests; for example --input picture.jpg")
-        if self.expect:
-            _check_expected(self.expect)
+        expected = _expected_names(self.expect) if self.expect else ()
         if self.target.shared_memory != "none":
             shared_memory.check(self.target, has_functions=bool(self.hooks.prepare or self.hooks.finish))
         target = connect.described(self.target)
         if not target.inputs and target.api == "kserve":
             raise TargetError(_NO_INPUTS.format(url=target.url, model=target.model))
+        outputs = [output.name for output in target.outputs]
+        if unknown := [name for name in expected if outputs and name not in outputs]:
+            raise TensorError(
+                f"{self.expect}: {target.model} has no output {unknown[0]}; it has {', '.join(outputs)}, for example "
+                f"numpy.savez('expected.npz', {outputs[0]}=array)"
+            )
         config = server_statistics.read_config(target)
         # The metadata doesn't say which inputs are optional.
         inputs = tuple(
@@ -198,10 +203,16 @@ def save(folder: Path, document: BenchDocument, run: Run) -> Sequence[Path]:
     return result, run.save(folder)
 
 
-def _check_expected(path: str) -> None:
+def _expected_names(path: str) -> list[str]:
+    """Return the names of the outputs in a file with expected outputs.
+
+    Raises:
+        TensorError: the file isn't an .npz file with outputs.
+    """
     try:
         names = [*array_file.arrays(Path(path))]
     except ValueError as error:
         raise TensorError(f"{path}: not an .npz file with outputs by name: {error}") from None
     if names in ([], [""]):
         raise TensorError(f"{path}: it has no output; numpy.savez('expected.npz', NAME=array) writes one")
+    return names

@@ -18,6 +18,9 @@ from halcyon_cli.bench.options.server import ServerOptions
 from halcyon_cli.errors import InputError
 from halcyon_cli.kube.client import Target
 
+_OF_A_CLUSTER = {"namespace": "--namespace", "context": "--context", "kubeconfig": "--kubeconfig"}
+"""Options that choose a cluster and a namespace, by the names of their parameters."""
+
 
 def check(
     names: Sequence[str],
@@ -47,6 +50,9 @@ def check(
             "--timeout is for requests to the cluster, which --url doesn't need; for requests of the load, give "
             f"--request-timeout {target.timeout_s:g}s"
         )
+    for name, option in _OF_A_CLUSTER.items():
+        if server.url and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise InputError(f"{option} is for a ModelDeployment, and --url names a server; leave one of them out")
     if server.url and (place_arguments := arguments(context.command, place)):
         raise InputError(
             f"{place_arguments[0]} is for a ModelDeployment, and --url names a server; leave one of them out"

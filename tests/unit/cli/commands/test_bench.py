@@ -68,6 +68,7 @@ def test_a_preset_is_a_scenario_whose_fields_can_be_changed() -> None:
         (["--url", "localhost", "--model", "m", "--timeout", "2s"], "for requests of the load, give --request-timeout 2s"),
         (["--url", "localhost", "--model", "m", "--replicas", "2"], "--replicas is for a ModelDeployment, and --url names a server"),
         (["--url", "localhost", "--model", "m", "--trial"], "--trial is for a ModelDeployment, and --url names a server"),
+        (["--url", "localhost", "--model", "m", "-n", "team"], "--namespace is for a ModelDeployment, and --url names a server"),
         (["digits", "--wait", "5m"], "--wait is for --url; for digits, give --start-timeout 300s"),
         (["--url", "localhost", "--model", "m", "--scenario", "offline"], "scenario offline needs a number of requests"),
     ],

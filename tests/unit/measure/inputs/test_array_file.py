@@ -14,7 +14,7 @@ from halcyon_batch.input_data import ArrayData
 from halcyon_measure.errors import ModelError, TensorError
 from halcyon_measure.inputs import array_file
 from halcyon_measure.inputs.tensors import InputFile, ModelInput, tensors
-from halcyon_measure.measurement import _check_expected
+from halcyon_measure.measurement import _expected_names
 from halcyon_measure.results.sections.static import TensorShape
 from halcyon_measure.variants import data
 
@@ -51,7 +51,7 @@ def test_a_damaged_archive_is_named_by_each_reader(content: bytes, tmp_path: Pat
     with pytest.raises(TensorError, match="not a NumPy array"):
         tensors([InputFile(str(file), content)], [X])
     with pytest.raises(TensorError, match=r"rows\.npz: not an \.npz file with outputs by name"):
-        _check_expected(str(file))
+        _expected_names(str(file))
     with pytest.raises(ModelError, match=r"rows\.npz: not an \.npz file"):
         data.read(file, [TensorShape(name="x", datatype="FP32", shape=("n", "4"))])
     with pytest.raises(BatchError, match="isn't a file of NumPy"):
@@ -68,7 +68,7 @@ def test_a_renamed_file_is_read_by_its_content(tmp_path: Path) -> None:
     assert tensors([InputFile("renamed.npy", packed())], [X])["x"].shape == (100, 4)
     (tmp_path / "expected.npz").write_bytes(stream.getvalue())
     with pytest.raises(TensorError, match="it has no output"):
-        _check_expected(str(tmp_path / "expected.npz"))
+        _expected_names(str(tmp_path / "expected.npz"))
 
 
 def test_json_that_is_nested_too_deeply_is_no_traceback() -> None:
