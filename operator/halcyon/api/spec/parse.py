@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -129,7 +129,7 @@ def _violations(model: type[BaseModel], error: ValidationError) -> Iterator[Viol
         if kind == "json_invalid":
             yield _TOO_DEEP  # its parser counts levels itself, and allows fewer of them than Python's
         elif kind == "extra_forbidden":
-            more = hint(path, root, of_model=model is Spec)
+            more = _hint(model, tuple(0 if isinstance(part, int) else part for part in path))
             yield Violation("unknown-field", f"{field} is not a field" + (f"; {more}" if more else ""), at_field)
         elif kind == "missing":
             yield Violation("missing-field", f"{field} is missing; {example(path, root)}", at_field)
@@ -164,6 +164,12 @@ def _requirement(root: JsonSchema, path: tuple[int | str, ...], problem: ErrorDe
     if problem["type"] == "string_pattern_mismatch" and write and len(field["pattern"]) > _MAX_PATTERN:
         text = "this form is not valid"  # the pattern is long, and the example says more
     return f"{_shown(value)}: {text}{write}"
+
+
+@lru_cache(maxsize=256)
+def _hint(model: type[BaseModel], path: tuple[int | str, ...]) -> str:
+    """Return the hint for an unknown field. It takes milliseconds, and is the same for each item of a list."""
+    return hint(path, _schema(model), of_model=model is Spec)
 
 
 @cache

@@ -293,7 +293,7 @@ class AnswerEvidence:
         # no            yes        no                                 in force
         # no            yes        yes, is_first                      not in force
         # no            yes        yes, not is_first                  in force until it has lasted for `_AGREE_S`
-        if window.contradicts(reading):
+        if window.contradicts(reading.waiting or 0.0, reading.queued):
             since = at if self.contradicts_at is None else self.contradicts_at
             return since, None, self.is_in_force or at - since >= max(proven_s, window.seconds / 10)
         # The answers of full pods contradict the line, too, as long as requests take clearly longer than batches.

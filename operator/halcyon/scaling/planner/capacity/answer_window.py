@@ -19,7 +19,6 @@ from halcyon.scaling.planner.capacity.answer_samples import (
 )
 from halcyon.scaling.planner.capacity.full_pod import WINDOW_S, recent_s
 from halcyon.scaling.planner.capacity.queueing import Replica
-from halcyon.scaling.planner.reading import Reading
 
 
 @immutable(frozen=True, slots=True)
@@ -86,8 +85,12 @@ class AnswerWindow:
         """Return the largest number of ready pods in the window."""
         return most_ready(self.samples, self.length_s)
 
-    def contradicts(self, reading: Reading) -> bool:
-        """Return whether the answers contradict the batch times: requests take too long, or full pods answer too few."""
+    def contradicts(self, waiting: float, queued: float | None) -> bool:
+        """Return whether the answers contradict the batch times: requests take too long, or full pods answer too few.
+
+        `waiting` is the number of requests that wait in balancers or pods. `queued` is the number of those in balancers;
+        None if unknown.
+        """
         if self.seconds > self.limit_s:
             return True
         replica = self.replica
@@ -95,10 +98,10 @@ class AnswerWindow:
             replica is not None
             and self.was_full
             and self.rate_rps < batch_time_check.PROMISED * self.ready * replica.peak_rps
-            and reading.queued is not None
+            and queued is not None
             # Another full batch waits in each pod, so batches are full. Otherwise the balancers' limit on requests per
             # pod may keep batches small.
-            and (reading.waiting or 0.0) - reading.queued >= self.ready * replica.max_batch * replica.instances
+            and waiting - queued >= self.ready * replica.max_batch * replica.instances
         )
 
     def agrees(self) -> bool:
