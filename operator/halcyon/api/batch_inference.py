@@ -149,7 +149,7 @@ class BatchInferenceSpec(ApiModel):
     is set; otherwise 0."""
     at_zero: Literal["Wait", "Wake"] = "Wait"
     """Behavior of the batch while the model has 0 replicas. Wait: the batch waits until a user's request starts a
-    replica. Wake: the autoscaler starts a replica for the batch. Default: Wait."""
+    replica. Wake: the autoscaler starts a replica for the batch once the runner's pod runs. Default: Wait."""
     gentle: bool = False
     """Whether the batch limits its requests so that the latency of users hardly changes. If false, the batch uses all
     the capacity that users leave free. Default: false."""

@@ -95,7 +95,12 @@ class BatchController:
 
     def running(self, model: Key) -> tuple[RunningBatch, ...]:
         """Return the BatchInferences of a model that are neither paused nor complete nor failed."""
-        return tuple(filter(None, map(remaining, self.batches.find(model.namespace, model.name))))
+        batches = self.batches.find(model.namespace, model.name)
+        return tuple(work for batch in batches if (work := remaining(batch, has_runner=self._has_runner(batch))))
+
+    def _has_runner(self, batch: Object) -> bool:
+        key = Key(batch["metadata"]["namespace"], batch["metadata"]["name"])
+        return runner_pod.address(self._pod(key)) is not None
 
     async def run(self) -> None:
         """Wait until the API server serves the BatchInference kind, then reconcile until cancelled."""

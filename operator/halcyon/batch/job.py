@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from halcyon.api.batch_inference import BatchInferenceSpec
-from halcyon.api.documents.batch_documents import FAILED, PORT, BatchDocumentError, BatchRecipe
+from halcyon.api.documents.batch_documents import FAILED, PORT, STOPPED, BatchDocumentError, BatchRecipe
 from halcyon.api.policy.downloads import NO_DOWNLOADS, SiteDownloads
 from halcyon.api.policy.network import SiteNetwork
 from halcyon.api.policy.site_policy import ANYTHING, SitePolicy
@@ -150,17 +150,20 @@ def job(batch: Object, spec: BatchInferenceSpec, model: ServedModel, site: Batch
             "suspend": spec.suspend,
             "podFailurePolicy": {
                 "rules": [
-                    {
-                        "action": "FailJob",
-                        "onExitCodes": {"containerName": CONTAINER, "operator": "In", "values": [FAILED]},
-                    },
+                    _at_exit("FailJob", FAILED),
                     # A node that is drained or lost, and a preemption.
                     {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+                    # Kubernetes deletes the pod of a suspended Job, and would count it as failed.
+                    _at_exit("Ignore", STOPPED),
                 ]
             },
             "template": {"metadata": {"labels": labels(batch["metadata"]["name"])}, "spec": pod},
         },
     }
+
+
+def _at_exit(action: str, status: int) -> Object:
+    return {"action": action, "onExitCodes": {"containerName": CONTAINER, "operator": "In", "values": [status]}}
 
 
 def _pod(

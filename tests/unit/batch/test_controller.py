@@ -12,7 +12,7 @@ from typing_extensions import override
 from halcyon.api.policy.network import SiteNetwork
 from halcyon.api.policy.site_policy import SitePolicy
 from halcyon.batch.controller import POD_TIMEOUT_S, BatchController
-from halcyon.batch.job import BatchSite
+from halcyon.batch.job import LABEL, BatchSite
 from halcyon.kube import errors, kinds
 from halcyon.kube.client import FIELD_MANAGER, Object
 from halcyon.kube.kinds import Key, Kind
@@ -57,7 +57,8 @@ class Batch:
         self.model: Object = {"metadata": {"namespace": "team", "name": "digits"}, "spec": {"traffic": traffic}}
         clock = SplitClock(time.monotonic, time.time)
         self.controller = BatchController(server, clock, site, lambda _: self.model)
-        stored = {"metadata": {"namespace": "team", "name": "night", "uid": "u-1", "generation": 1}, "spec": SPEC}
+        meta = {"namespace": "team", "name": "night", "uid": "u-1", "generation": 1, "resourceVersion": "1"}
+        stored = {"metadata": meta, "spec": SPEC}
         server.objects[kinds.BATCH_INFERENCE, "team", "night"] = stored
         self.controller.batches._store(KEY, stored)
 
@@ -184,3 +185,20 @@ def test_a_batch_of_another_releases_model_is_left_to_it() -> None:
     batch.controller.jobs._store(Key("team", "night-batch"), None)
     assert batch.reconcile()[0] == "Pending"
     assert JOB in server.objects
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Running"])
+def test_a_batch_wakes_its_model_only_once_its_pod_runs(phase: str) -> None:
+    batch = Batch(ApiServer(), BatchSite("i"))
+    newer = batch.server.objects[kinds.BATCH_INFERENCE, "team", "night"]["metadata"] | {"resourceVersion": "2"}
+    batch.controller.batches._take({"metadata": newer, "spec": {**SPEC, "atZero": "Wake"}})
+    meta = {
+        "namespace": "team",
+        "name": "night-batch-1",
+        "uid": "p",
+        "resourceVersion": "1",
+        "labels": {LABEL: "night"},
+    }
+    status = {"phase": phase, "podIP": "10.0.0.9" if phase == "Running" else None}
+    batch.controller.pods._take({"metadata": meta | {"creationTimestamp": "2026-01-01T00:00:00Z"}, "status": status})
+    assert [work.may_wake for work in batch.controller.running(Key("team", "digits"))] == [phase == "Running"]

@@ -120,6 +120,16 @@ def test_a_batch_without_a_runner_wakes_no_model(reason: str, may_wake: bool) ->
     assert remaining({**batch, "status": {}}) == RunningBatch("night", None, None, None, may_wake=True, gentle=False)
 
 
+@pytest.mark.parametrize(("has_run", "rows", "may_wake"), [(False, None, False), (True, None, True), (False, 9, True)])
+def test_a_batch_whose_runner_never_ran_wakes_no_model(has_run: bool, rows: int | None, may_wake: bool) -> None:
+    """For example, the PersistentVolumeClaim of its input doesn't exist."""
+    known = {} if rows is None else {"rows": {"total": rows, "done": 0, "failed": 0}}
+    batch = {"metadata": {"name": "night"}, "spec": spec(atZero="Wake"), "status": known}
+    running = remaining(batch, has_runner=has_run)
+    assert running is not None
+    assert running.may_wake is may_wake
+
+
 @pytest.mark.parametrize(
     ("rows_per_s", "shown"),
     [(0.00005, "0.00005"), (0.0123, "0.0123"), (99.96, "100"), (999.7, "1000"), (2512.4, "2512")],
@@ -187,7 +197,7 @@ def test_a_deadline_that_has_passed_is_shown_before_a_rate_is_known() -> None:
         ({"traffic": {"mode": "Direct"}}, "ModelUnsuitable", "spec.traffic.mode of ModelDeployment digits is Direct"),
         ({"traffic": {"tls": {"secretName": "t"}}}, "ModelUnsuitable", "ModelDeployment digits sets spec.traffic.tls"),
         ({"replicas": 0}, "ModelStopped", "run kubectl scale mdep digits --replicas=1"),
-        ({"replicas": 0, "scaling": {"mode": "Paused"}}, "ModelStopped", "is not scaled"),
+        ({"replicas": 0, "scaling": {"mode": "Paused", "minReplicas": 0}}, "ModelStopped", "spec.scaling.mode Paused"),
     ],
 )
 def test_a_model_that_can_not_be_used_is_named_with_the_reason(model: Any, reason: str, message: str) -> None:
@@ -199,6 +209,13 @@ def test_a_model_that_can_not_be_used_is_named_with_the_reason(model: Any, reaso
 def test_a_model_at_zero_with_scaling_can_be_used() -> None:
     served = served_model({"spec": {"replicas": 0, "scaling": {"minReplicas": 0}, "model": {"name": "D"}, "batching": {"maxBatchSize": 8}}}, "digits", "team")  # fmt: skip
     assert served == ServedModel(name="digits", model="D", max_rows=8)
+
+
+def test_a_paused_model_keeps_its_minimum_for_a_batch() -> None:
+    served = served_model(
+        {"spec": {"replicas": 0, "scaling": {"mode": "Paused", "minReplicas": 2, "maxReplicas": 4}}}, "digits", "team"
+    )
+    assert isinstance(served, ServedModel), served
 
 
 def test_a_batch_sends_the_name_that_balancers_route() -> None:
