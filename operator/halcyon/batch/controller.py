@@ -6,7 +6,6 @@ It runs in the leader. If a BatchInference is deleted, Kubernetes deletes its Jo
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -28,7 +27,7 @@ from halcyon.kube import errors, kinds
 from halcyon.kube.client import Kube, Object
 from halcyon.kube.clock import Clock
 from halcyon.kube.encoding import changing, creating
-from halcyon.kube.event_recorder import NewEvent
+from halcyon.kube.event_recorder import NewEvent, status_rejected
 from halcyon.kube.informers.informer import Informer
 from halcyon.kube.kinds import BATCH_INFERENCE, JOB, Key
 from halcyon.kube.work_queue import WorkQueue
@@ -326,11 +325,16 @@ class BatchController:
             "metadata": {"namespace": key.namespace, "name": key.name, "uid": batch["metadata"]["uid"]},
             "status": after,
         }
-        with contextlib.suppress(errors.NotFound):
+        try:
             await self.client.apply(BATCH_INFERENCE, body, subresource="status")
-            self._written_at[key] = self.clock.monotonic()
-            for event in status.events(before, after):
-                self.record(batch, event)
+        except errors.NotFound:
+            return None  # it was deleted
+        except errors.Refused as error:
+            self.record(batch, status_rejected(error))
+            raise
+        self._written_at[key] = self.clock.monotonic()
+        for event in status.events(before, after):
+            self.record(batch, event)
         return None
 
 

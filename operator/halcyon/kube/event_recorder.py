@@ -45,6 +45,14 @@ class NewEvent:
     message: str
 
 
+def status_rejected(error: errors.Refused) -> NewEvent:
+    """Return the event for a rejected write of an object's status, which can't report this itself."""
+    text = (
+        f"the status is out of date, because the API server rejected its update; check the admission policies: {error}"
+    )
+    return NewEvent("Warning", "StatusRejected", text)
+
+
 class EventRecorder:
     """Writer of events that works in the background, so that a slow API server does not delay scaling.
 

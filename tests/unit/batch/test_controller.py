@@ -15,6 +15,7 @@ from halcyon.batch.controller import POD_TIMEOUT_S, BatchController
 from halcyon.batch.job import LABEL, BatchSite
 from halcyon.kube import errors, kinds
 from halcyon.kube.client import FIELD_MANAGER, Object
+from halcyon.kube.event_recorder import NewEvent
 from halcyon.kube.kinds import Key, Kind
 from tests.clocks import SplitClock
 from tests.unit.kube.memory_kube import MemoryKube
@@ -185,6 +186,23 @@ def test_a_batch_of_another_releases_model_is_left_to_it() -> None:
     batch.controller.jobs._store(Key("team", "night-batch"), None)
     assert batch.reconcile()[0] == "Pending"
     assert JOB in server.objects
+
+
+def test_a_rejected_status_of_a_batch_is_an_event() -> None:
+    class Denying(ApiServer):
+        @override
+        async def apply(
+            self, kind: Kind, obj: Object, *, subresource: str = "", manager: str = FIELD_MANAGER
+        ) -> Object:
+            if subresource == "status":
+                raise errors.Refused(422, "apply night: denied request: no")
+            return await super().apply(kind, obj, subresource=subresource, manager=manager)
+
+    batch, recorded = Batch(Denying(), BatchSite("i")), list[NewEvent]()
+    batch.controller.record = lambda _, event: recorded.append(event)
+    with pytest.raises(errors.Refused):
+        batch.reconcile()
+    assert [(event.type, event.reason) for event in recorded] == [("Warning", "StatusRejected")]
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Running"])
