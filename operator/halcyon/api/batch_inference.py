@@ -13,6 +13,7 @@ from pydantic import Field, StringConstraints
 from halcyon.api.batch_bucket import BatchCredentials, BucketUri, bucket_rules
 from halcyon.api.credentials import StoreEndpoint, StoreRegion
 from halcyon.api.status import ConditionStatus
+from halcyon.api.string_forms import TIME
 from halcyon.api.types import (
     ApiModel,
     DnsName,
@@ -140,7 +141,7 @@ class BatchInferenceSpec(ApiModel):
     max_failures: Annotated[int, Field(ge=0, le=10**9)] = 100
     """Maximum number of rows without a result. If more rows have no result, the batch fails. To continue a failed
     batch, raise this number. Default: 100."""
-    deadline: Time | None = None
+    deadline: Annotated[Time, Field(json_schema_extra={"pattern": TIME})] | None = None
     """Time by which the batch should be complete, for example `2026-12-01T06:00:00Z`. If it is set, the autoscaler may
     add replicas for the batch. The autoscaler adds them within the GPU budget, and only after the replicas that users
     need. Default: none."""
