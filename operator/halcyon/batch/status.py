@@ -232,8 +232,9 @@ def _on_time(
     remaining = (progress.total or 0) - progress.done - progress.failed
     of_model = f"spec.scaling.maxReplicas of ModelDeployment {spec.model_deployment}"
     limit = of_model if spec.max_replicas is None else f"spec.maxReplicas, which is {spec.max_replicas}"
+    advice = "Set spec.gentle to false, raise" if spec.gentle else "Raise"
     text = (
         f"at {rounded(rate)} rows/s, the batch ends at {rfc3339(end)}, after spec.deadline ({deadline}). The remaining "
-        f"{remaining} rows need {rounded(rate * factor)} rows/s. Raise {limit}, or set a later deadline"
+        f"{remaining} rows need {rounded(rate * factor)} rows/s. {advice} {limit}, or set a later deadline"
     )
     return [(Type.ON_TIME, "False", BatchReason.DEADLINE_TOO_CLOSE, text)]

@@ -180,6 +180,12 @@ def test_a_deadline_that_is_not_reached_shows_the_rate_that_is_needed(deadline: 
     assert (on_time["type"], on_time["reason"], message in on_time["message"]) == ("OnTime", reason, True), on_time
 
 
+def test_a_gentle_batch_that_is_too_slow_names_its_own_limit() -> None:
+    """More replicas may not help, because balancers limit its rows in each of them."""
+    document = batch_status(Observed(progress=progress()), deadline="2025-11-24T16:05:00Z", gentle=True)
+    assert "Set spec.gentle to false, raise spec.scaling.maxReplicas" in document["conditions"][-1]["message"]
+
+
 def test_a_deadline_that_has_passed_is_shown_before_a_rate_is_known() -> None:
     passed = batch_status(Observed(pending="no node"), deadline="2025-11-24T15:00:00Z")
     assert conditions(passed)[-1] == ("OnTime", "False", "DeadlineMissed")
