@@ -94,12 +94,11 @@ class BatchController:
 
     def running(self, model: Key) -> tuple[RunningBatch, ...]:
         """Return the BatchInferences of a model that are neither paused nor complete nor failed."""
-        batches = self.batches.find(model.namespace, model.name)
-        return tuple(work for batch in batches if (work := remaining(batch, has_runner=self._has_runner(batch))))
-
-    def _has_runner(self, batch: Object) -> bool:
-        key = Key(batch["metadata"]["namespace"], batch["metadata"]["name"])
-        return runner_pod.address(self._pod(key)) is not None
+        batches = {
+            Key(model.namespace, b["metadata"]["name"]): b for b in self.batches.find(model.namespace, model.name)
+        }
+        hosts = {key: runner_pod.address(self._pod(key)) for key in batches}
+        return tuple(filter(None, (remaining(b, has_runner=hosts[key] is not None) for key, b in batches.items())))
 
     async def run(self) -> None:
         """Wait until the API server serves the BatchInference kind, then reconcile until cancelled."""

@@ -142,6 +142,7 @@ def job(batch: Object, spec: BatchInferenceSpec, model: ServedModel, site: Batch
     # Without the image and the site's settings, so that an upgrade of the operator leaves running pods alone.
     account = [] if spec.service_account_name is None else [spec.service_account_name]
     digest = names.digest([document.to_json(), pod["volumes"], spec.cpu, spec.memory, *account])
+    runner = {"containerName": CONTAINER, "operator": "In"}
     return _owned(JOB, batch, {SPEC_ANNOTATION: digest, SUSPENDED: str(spec.suspend).lower()}) | {
         "spec": {
             "parallelism": 1,
@@ -150,20 +151,16 @@ def job(batch: Object, spec: BatchInferenceSpec, model: ServedModel, site: Batch
             "suspend": spec.suspend,
             "podFailurePolicy": {
                 "rules": [
-                    _at_exit("FailJob", FAILED),
+                    {"action": "FailJob", "onExitCodes": runner | {"values": [FAILED]}},
                     # A node that is drained or lost, and a preemption.
                     {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
                     # Kubernetes deletes the pod of a suspended Job, and would count it as failed.
-                    _at_exit("Ignore", STOPPED),
+                    {"action": "Ignore", "onExitCodes": runner | {"values": [STOPPED]}},
                 ]
             },
             "template": {"metadata": {"labels": labels(batch["metadata"]["name"])}, "spec": pod},
         },
     }
-
-
-def _at_exit(action: str, status: int) -> Object:
-    return {"action": action, "onExitCodes": {"containerName": CONTAINER, "operator": "In", "values": [status]}}
 
 
 def _pod(

@@ -47,9 +47,7 @@ class NewEvent:
 
 def status_rejected(error: errors.Refused) -> NewEvent:
     """Return the event for a rejected write of an object's status, which can't report this itself."""
-    text = (
-        f"the status is out of date, because the API server rejected its update; check the admission policies: {error}"
-    )
+    text = f"the status is out of date, because the API server rejected its update; check admission policies: {error}"
     return NewEvent("Warning", "StatusRejected", text)
 
 
