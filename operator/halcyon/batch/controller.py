@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 
 from halcyon.api.batch_inference import BatchInferenceSpec, BatchReason
-from halcyon.api.documents.batch_documents import FAILED, BatchProgress
+from halcyon.api.documents.batch_documents import FAILED, PORT, BatchProgress
 from halcyon.api.spec.parse import parse_batch
 from halcyon.api.timestamps import epoch_seconds
 from halcyon.batch import job as objects
@@ -46,6 +46,8 @@ STATUS_INTERVAL_S = 10.0
 """Minimum time between two writes of a status in which only numbers have changed, in seconds."""
 POD_TIMEOUT_S = 30.0
 """Time after which a missing pod is reported, in seconds. It is also the interval of checks while no runner runs."""
+SILENCE_S = 60.0
+"""Time without a response after which a runner counts as pending, in seconds, for example because its node is lost."""
 WORKERS = 4
 
 
@@ -66,6 +68,8 @@ class BatchController:
     """Function that records an event of a BatchInference."""
     _progress: dict[Key, BatchProgress] = field(default_factory=dict)
     _written_at: dict[Key, float] = field(default_factory=dict)
+    _responded_at: dict[Key, float] = field(default_factory=dict)
+    """Monotonic time at which a runner last responded, or at which its pod didn't run yet, in seconds."""
 
     def __post_init__(self) -> None:
         """Create the informers. They are started by `run`."""
@@ -118,11 +122,14 @@ class BatchController:
             self.queue.add(key)
         if before is not None and (after is None or _version(before)[0] != _version(after)[0]):
             # A new BatchInference of the same name has other rows.
-            self._progress.pop(key, None)
-            self._written_at.pop(key, None)
+            self._forget(key)
         for batch in (before, after):
             if name := batch and next(iter(_model_name(batch)), ""):
                 self.changed(Key(key.namespace, name))
+
+    def _forget(self, key: Key) -> None:
+        for state in (self._progress, self._written_at, self._responded_at):
+            state.pop(key, None)
 
     def _child_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
         for obj in (before, after):
@@ -160,8 +167,7 @@ class BatchController:
         """
         batch = self.batches.get(key)
         if batch is None or batch["metadata"].get("deletionTimestamp"):
-            self._progress.pop(key, None)
-            self._written_at.pop(key, None)
+            self._forget(key)
             return None
         spec: BatchInferenceSpec | None = None
         try:
@@ -278,6 +284,9 @@ class BatchController:
         progress = runner_pod.last_progress(pod) if host is None else await runner_pod.poll(session, host)
         if progress is not None:
             self._progress[key] = progress
+        now = self.clock.monotonic()
+        if progress is not None or host is None:
+            self._responded_at[key] = now
         job = self.jobs.get(Key(key.namespace, job_name(key.name)))
         started = epoch_seconds(((job or {}).get("status") or {}).get("startTime"))
         if pod is None and job is not None and objects.is_suspended_by_others(job):
@@ -286,6 +295,8 @@ class BatchController:
             pending = runner_pod.missing(job_name(key.name), started)
         else:
             pending = runner_pod.pending(pod)
+        if not pending and now - self._responded_at.setdefault(key, now) >= SILENCE_S:
+            pending = f"the runner has not responded for more than {SILENCE_S:.0f} s, at port {PORT} of its pod"
         return Observed(pending=pending, progress=self._progress.get(key))
 
     def _pod(self, key: Key) -> Object | None:

@@ -47,7 +47,9 @@ class NewEvent:
 
 def status_rejected(error: errors.Refused) -> NewEvent:
     """Return the event for a rejected write of an object's status, which can't report this itself."""
-    text = f"the status is out of date, because the API server rejected its update; check admission policies: {error}"
+    text = (
+        f"the status is out of date: the API server rejected its update (an admission policy, or an older CRD): {error}"
+    )
     return NewEvent("Warning", "StatusRejected", text)
 
 
