@@ -14,16 +14,7 @@ from halcyon.api.batch_bucket import BatchCredentials, BucketUri, bucket_rules
 from halcyon.api.credentials import StoreEndpoint, StoreRegion
 from halcyon.api.status import ConditionStatus
 from halcyon.api.string_forms import TIME
-from halcyon.api.types import (
-    ApiModel,
-    DnsName,
-    ListMap,
-    RelativePath,
-    Rule,
-    Short,
-    Time,
-    quantity_field,
-)
+from halcyon.api.types import ApiModel, DnsName, ListMap, RelativePath, Rule, Short, Time, quantity_field
 
 _FUNCTION = r"^[-._a-zA-Z0-9]+\.py:[A-Za-z_][A-Za-z0-9_]*$"
 _FIXED = ("modelDeployment", "input", "output", "hooks")

@@ -159,7 +159,7 @@ def job(batch: Object, spec: BatchInferenceSpec, model: ServedModel, site: Batch
                 ]
             },
             "template": {"metadata": {"labels": labels(batch["metadata"]["name"])}, "spec": pod},
-        },
+        }
     }
 
 

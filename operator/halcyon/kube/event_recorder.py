@@ -47,9 +47,7 @@ class NewEvent:
 
 def status_rejected(error: errors.Refused) -> NewEvent:
     """Return the event for a rejected write of an object's status, which can't report this itself."""
-    text = (
-        f"the status is out of date: the API server rejected its update (an admission policy, or an older CRD): {error}"
-    )
+    text = f"the API server rejected the status, so it is out of date; check admission policies and the CRD: {error}"
     return NewEvent("Warning", "StatusRejected", text)
 
 
