@@ -68,6 +68,7 @@ class BatchController:
     """Function that records an event of a BatchInference."""
     _progress: dict[Key, BatchProgress] = field(default_factory=dict)
     _written_at: dict[Key, float] = field(default_factory=dict)
+    _is_absent: bool = False
     _responded_at: dict[Key, float] = field(default_factory=dict)
     """Monotonic time at which a runner last responded, or at which its pod didn't run yet, in seconds."""
 
@@ -96,18 +97,24 @@ class BatchController:
             if is_new or is_moved or self.jobs.get(Key(batch_key.namespace, job_name(batch_key.name))) is None:
                 self.queue.add(batch_key)
 
+    @property
+    def is_known(self) -> bool:
+        """Whether the BatchInferences have been read, or the API server doesn't have their kind."""
+        return self._is_absent or self.batches.synced.is_set()
+
     def running(self, model: Key) -> tuple[RunningBatch, ...]:
         """Return the BatchInferences of a model that are neither paused nor complete nor failed."""
         batches = {
             Key(model.namespace, b["metadata"]["name"]): b for b in self.batches.find(model.namespace, model.name)
         }
-        hosts = {key: runner_pod.address(self._pod(key)) for key in batches}
-        return tuple(filter(None, (remaining(b, has_runner=hosts[key] is not None) for key, b in batches.items())))
+        run = {key for key in batches if not self.pods.synced.is_set() or runner_pod.address(self._pod(key))}
+        return tuple(filter(None, (remaining(batch, has_runner=key in run) for key, batch in batches.items())))
 
     async def run(self) -> None:
         """Wait until the API server serves the BatchInference kind, then reconcile until cancelled."""
-        while not await self.batches.is_served():  # noqa: ASYNC110  # the API server sends no event for a new kind
-            await asyncio.sleep(DISCOVERY_INTERVAL_S)
+        while not (is_served := await self.batches.is_served()):
+            self._is_absent = is_served is False
+            await asyncio.sleep(DISCOVERY_INTERVAL_S)  # the API server sends no event for a new kind
         informers = (self.batches, self.jobs, self.pods)
         async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session, asyncio.TaskGroup() as group:
             for informer in informers:

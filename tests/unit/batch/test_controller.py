@@ -226,6 +226,8 @@ def test_a_batch_wakes_its_model_only_once_its_pod_runs(phase: str) -> None:
     newer = batch.server.objects[kinds.BATCH_INFERENCE, "team", "night"]["metadata"] | {"resourceVersion": "2"}
     batch.controller.batches._take({"metadata": newer, "spec": {**SPEC, "atZero": "Wake"}})
     batch.controller.pods._take(runner(phase))
+    assert all(work.may_wake for work in batch.controller.running(Key("team", "digits"))), "pods aren't read yet"
+    batch.controller.pods.synced.set()
     assert [work.may_wake for work in batch.controller.running(Key("team", "digits"))] == [phase == "Running"]
 
 
