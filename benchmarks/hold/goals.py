@@ -100,9 +100,10 @@ GOALS: tuple[Goal, ...] = (
             "tests/unit/kube/informers/test_informer.py::test_an_expired_watch_is_followed_by_a_list_at_once",
             "tests/unit/kube/informers/test_informer.py::test_a_watch_without_news_for_minutes_is_followed_by_a_list",
             "tests/integration/agent/test_kube_watch.py::test_a_silent_stream_is_opened_again_and_nothing_is_lost",
+            "tests/unit/kube/informers/test_informer.py::test_a_silent_watch_is_replaced_within_75_seconds",
         ),
         CAMPAIGN,
-        "a silent stream is recovered from after 100 s (halcyon.kube.client.SILENCE_S), not 75 s; memory and tasks aren't counted",
+        "memory and tasks aren't counted",
     ),
     Goal(
         "R-5",

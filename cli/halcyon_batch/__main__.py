@@ -19,11 +19,11 @@ from pathlib import Path
 
 from aiohttp import web
 
-from halcyon.api.documents.batch_documents import FAILED, PATH, PORT, BatchDocumentError, BatchRecipe
+from halcyon.api.documents.batch_documents import FAILED, PATH, PORT, STOPPED, BatchDocumentError, BatchRecipe
 from halcyon_batch.batch import Batch
 from halcyon_batch.errors import BatchError
 
-_BROKEN, _STOPPED = 1, 75
+_BROKEN = 1
 _LOG_INTERVAL_S = 60.0
 _TERMINATION_LOG = "/dev/termination-log"
 
@@ -50,7 +50,7 @@ async def _run(recipe: BatchRecipe) -> int:
             try:
                 await work
             except asyncio.CancelledError:
-                status = _STOPPED
+                status = STOPPED
             except BatchError as error:
                 status, failure = FAILED, error
                 print(f"halcyon_batch: {error}", file=sys.stderr)

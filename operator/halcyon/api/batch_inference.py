@@ -13,16 +13,8 @@ from pydantic import Field, StringConstraints
 from halcyon.api.batch_bucket import BatchCredentials, BucketUri, bucket_rules
 from halcyon.api.credentials import StoreEndpoint, StoreRegion
 from halcyon.api.status import ConditionStatus
-from halcyon.api.types import (
-    ApiModel,
-    DnsName,
-    ListMap,
-    RelativePath,
-    Rule,
-    Short,
-    Time,
-    quantity_field,
-)
+from halcyon.api.string_forms import TIME
+from halcyon.api.types import ApiModel, DnsName, ListMap, RelativePath, Rule, Short, Time, quantity_field
 
 _FUNCTION = r"^[-._a-zA-Z0-9]+\.py:[A-Za-z_][A-Za-z0-9_]*$"
 _FIXED = ("modelDeployment", "input", "output", "hooks")
@@ -140,7 +132,7 @@ class BatchInferenceSpec(ApiModel):
     max_failures: Annotated[int, Field(ge=0, le=10**9)] = 100
     """Maximum number of rows without a result. If more rows have no result, the batch fails. To continue a failed
     batch, raise this number. Default: 100."""
-    deadline: Time | None = None
+    deadline: Annotated[Time, Field(json_schema_extra={"pattern": TIME})] | None = None
     """Time by which the batch should be complete, for example `2026-12-01T06:00:00Z`. If it is set, the autoscaler may
     add replicas for the batch. The autoscaler adds them within the GPU budget, and only after the replicas that users
     need. Default: none."""
@@ -149,7 +141,7 @@ class BatchInferenceSpec(ApiModel):
     is set; otherwise 0."""
     at_zero: Literal["Wait", "Wake"] = "Wait"
     """Behavior of the batch while the model has 0 replicas. Wait: the batch waits until a user's request starts a
-    replica. Wake: the autoscaler starts a replica for the batch. Default: Wait."""
+    replica. Wake: the autoscaler starts a replica for the batch once the runner's pod runs. Default: Wait."""
     gentle: bool = False
     """Whether the batch limits its requests so that the latency of users hardly changes. If false, the batch uses all
     the capacity that users leave free. Default: false."""

@@ -42,10 +42,14 @@ def _cidr_pattern() -> str:
 
 DURATION: Final = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?([0-9]{1,6}ms)?([0-9]{1,6}us)?$"
 QUANTITY: Final = r"^([0-9]{1,15}(\.[0-9]{0,9})?|\.[0-9]{1,9})([eE][+-]?[0-9]{1,2}|[numkMGTPE]|[KMGTPE]i)?$"
+TIME: Final = (
+    r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt]([0-9]{2}:){2}[0-9]{2}([.,][0-9]+)?([Zz]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$"
+)
 CIDR: Final = _cidr_pattern()
 FORMS: Final = {
     DURATION: Form("a duration", ("500us", "2ms", "30s", "1m30s", "2h")),
     QUANTITY: Form("a quantity", ("500m", "2", "4Gi")),
+    TIME: Form("a time", ("2026-12-01T06:00:00Z",)),
     CIDR: Form("a range of IP addresses", ("10.0.0.0/8", "fd00::/8")),
 }
 """Form of the strings that match a pattern."""

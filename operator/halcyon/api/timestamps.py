@@ -6,8 +6,8 @@ import re
 from datetime import UTC, datetime
 from typing import Literal
 
-_DATE_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d([.,]\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII | re.IGNORECASE)
-"""Forms of a timestamp that the API server accepts in a field. ISO 8601, and therefore `parse_rfc3339`, has more."""
+from halcyon.api.string_forms import TIME
+
 Precision = Literal["seconds", "milliseconds", "microseconds"]
 
 
@@ -36,5 +36,5 @@ def epoch_seconds(text: object) -> float | None:
 
 
 def is_date_time(text: str) -> bool:
-    """Return whether a text is a valid timestamp in a form that the API server accepts."""
-    return _DATE_TIME.fullmatch(text) is not None and parse_rfc3339(text) is not None
+    """Return whether a text is a valid timestamp in a form that the API server accepts. `parse_rfc3339` accepts more."""
+    return re.fullmatch(TIME, text) is not None and parse_rfc3339(text) is not None

@@ -353,9 +353,7 @@ LabelValue = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9]([-A-Za-z0-
 LabelKey = Annotated[
     str,
     StringConstraints(
-        pattern=rf"^({DNS_NAME}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?$",
-        min_length=1,
-        max_length=317,
+        pattern=rf"^({DNS_NAME}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?$", min_length=1, max_length=317
     ),
 ]
 Cidr = Annotated[str, StringConstraints(pattern=CIDR, min_length=1, max_length=43)]

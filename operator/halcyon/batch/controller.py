@@ -6,7 +6,6 @@ It runs in the leader. If a BatchInference is deleted, Kubernetes deletes its Jo
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from typing import Any
 import aiohttp
 
 from halcyon.api.batch_inference import BatchInferenceSpec, BatchReason
-from halcyon.api.documents.batch_documents import FAILED, BatchProgress
+from halcyon.api.documents.batch_documents import FAILED, PORT, BatchProgress
 from halcyon.api.spec.parse import parse_batch
 from halcyon.api.timestamps import epoch_seconds
 from halcyon.batch import job as objects
@@ -28,7 +27,7 @@ from halcyon.kube import errors, kinds
 from halcyon.kube.client import Kube, Object
 from halcyon.kube.clock import Clock
 from halcyon.kube.encoding import changing, creating
-from halcyon.kube.event_recorder import NewEvent
+from halcyon.kube.event_recorder import NewEvent, status_rejected
 from halcyon.kube.informers.informer import Informer
 from halcyon.kube.kinds import BATCH_INFERENCE, JOB, Key
 from halcyon.kube.work_queue import WorkQueue
@@ -47,6 +46,8 @@ STATUS_INTERVAL_S = 10.0
 """Minimum time between two writes of a status in which only numbers have changed, in seconds."""
 POD_TIMEOUT_S = 30.0
 """Time after which a missing pod is reported, in seconds. It is also the interval of checks while no runner runs."""
+SILENCE_S = 60.0
+"""Time without a response after which a runner counts as pending, in seconds, for example because its node is lost."""
 WORKERS = 4
 
 
@@ -67,6 +68,9 @@ class BatchController:
     """Function that records an event of a BatchInference."""
     _progress: dict[Key, BatchProgress] = field(default_factory=dict)
     _written_at: dict[Key, float] = field(default_factory=dict)
+    _is_absent: bool = False
+    _responded_at: dict[Key, float] = field(default_factory=dict)
+    """Monotonic time at which a runner last responded, or at which its pod didn't run yet, in seconds."""
 
     def __post_init__(self) -> None:
         """Create the informers. They are started by `run`."""
@@ -93,14 +97,24 @@ class BatchController:
             if is_new or is_moved or self.jobs.get(Key(batch_key.namespace, job_name(batch_key.name))) is None:
                 self.queue.add(batch_key)
 
+    @property
+    def is_known(self) -> bool:
+        """Whether the BatchInferences have been read, or the API server doesn't have their kind."""
+        return self._is_absent or self.batches.synced.is_set()
+
     def running(self, model: Key) -> tuple[RunningBatch, ...]:
         """Return the BatchInferences of a model that are neither paused nor complete nor failed."""
-        return tuple(filter(None, map(remaining, self.batches.find(model.namespace, model.name))))
+        batches = {
+            Key(model.namespace, b["metadata"]["name"]): b for b in self.batches.find(model.namespace, model.name)
+        }
+        run = {key for key in batches if not self.pods.synced.is_set() or runner_pod.address(self._pod(key))}
+        return tuple(filter(None, (remaining(batch, has_runner=key in run) for key, batch in batches.items())))
 
     async def run(self) -> None:
         """Wait until the API server serves the BatchInference kind, then reconcile until cancelled."""
-        while not await self.batches.is_served():  # noqa: ASYNC110  # the API server sends no event for a new kind
-            await asyncio.sleep(DISCOVERY_INTERVAL_S)
+        while not (is_served := await self.batches.is_served()):
+            self._is_absent = is_served is False
+            await asyncio.sleep(DISCOVERY_INTERVAL_S)  # the API server sends no event for a new kind
         informers = (self.batches, self.jobs, self.pods)
         async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session, asyncio.TaskGroup() as group:
             for informer in informers:
@@ -115,11 +129,14 @@ class BatchController:
             self.queue.add(key)
         if before is not None and (after is None or _version(before)[0] != _version(after)[0]):
             # A new BatchInference of the same name has other rows.
-            self._progress.pop(key, None)
-            self._written_at.pop(key, None)
+            self._forget(key)
         for batch in (before, after):
             if name := batch and next(iter(_model_name(batch)), ""):
                 self.changed(Key(key.namespace, name))
+
+    def _forget(self, key: Key) -> None:
+        for state in (self._progress, self._written_at, self._responded_at):
+            state.pop(key, None)
 
     def _child_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
         for obj in (before, after):
@@ -157,8 +174,7 @@ class BatchController:
         """
         batch = self.batches.get(key)
         if batch is None or batch["metadata"].get("deletionTimestamp"):
-            self._progress.pop(key, None)
-            self._written_at.pop(key, None)
+            self._forget(key)
             return None
         spec: BatchInferenceSpec | None = None
         try:
@@ -275,6 +291,9 @@ class BatchController:
         progress = runner_pod.last_progress(pod) if host is None else await runner_pod.poll(session, host)
         if progress is not None:
             self._progress[key] = progress
+        now = self.clock.monotonic()
+        if progress is not None or host is None:
+            self._responded_at[key] = now
         job = self.jobs.get(Key(key.namespace, job_name(key.name)))
         started = epoch_seconds(((job or {}).get("status") or {}).get("startTime"))
         if pod is None and job is not None and objects.is_suspended_by_others(job):
@@ -283,6 +302,8 @@ class BatchController:
             pending = runner_pod.missing(job_name(key.name), started)
         else:
             pending = runner_pod.pending(pod)
+        if not pending and now - self._responded_at.setdefault(key, now) >= SILENCE_S:
+            pending = f"the runner has not responded for more than {SILENCE_S:.0f} s, at port {PORT} of its pod"
         return Observed(pending=pending, progress=self._progress.get(key))
 
     def _pod(self, key: Key) -> Object | None:
@@ -321,11 +342,16 @@ class BatchController:
             "metadata": {"namespace": key.namespace, "name": key.name, "uid": batch["metadata"]["uid"]},
             "status": after,
         }
-        with contextlib.suppress(errors.NotFound):
+        try:
             await self.client.apply(BATCH_INFERENCE, body, subresource="status")
-            self._written_at[key] = self.clock.monotonic()
-            for event in status.events(before, after):
-                self.record(batch, event)
+        except errors.NotFound:
+            return None  # it was deleted
+        except errors.Refused as error:
+            self.record(batch, status_rejected(error))
+            raise
+        self._written_at[key] = self.clock.monotonic()
+        for event in status.events(before, after):
+            self.record(batch, event)
         return None
 
 

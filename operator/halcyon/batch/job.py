@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from halcyon.api.batch_inference import BatchInferenceSpec
-from halcyon.api.documents.batch_documents import FAILED, PORT, BatchDocumentError, BatchRecipe
+from halcyon.api.documents.batch_documents import FAILED, PORT, STOPPED, BatchDocumentError, BatchRecipe
 from halcyon.api.policy.downloads import NO_DOWNLOADS, SiteDownloads
 from halcyon.api.policy.network import SiteNetwork
 from halcyon.api.policy.site_policy import ANYTHING, SitePolicy
@@ -142,6 +142,7 @@ def job(batch: Object, spec: BatchInferenceSpec, model: ServedModel, site: Batch
     # Without the image and the site's settings, so that an upgrade of the operator leaves running pods alone.
     account = [] if spec.service_account_name is None else [spec.service_account_name]
     digest = names.digest([document.to_json(), pod["volumes"], spec.cpu, spec.memory, *account])
+    runner = {"containerName": CONTAINER, "operator": "In"}
     return _owned(JOB, batch, {SPEC_ANNOTATION: digest, SUSPENDED: str(spec.suspend).lower()}) | {
         "spec": {
             "parallelism": 1,
@@ -150,16 +151,15 @@ def job(batch: Object, spec: BatchInferenceSpec, model: ServedModel, site: Batch
             "suspend": spec.suspend,
             "podFailurePolicy": {
                 "rules": [
-                    {
-                        "action": "FailJob",
-                        "onExitCodes": {"containerName": CONTAINER, "operator": "In", "values": [FAILED]},
-                    },
+                    {"action": "FailJob", "onExitCodes": runner | {"values": [FAILED]}},
                     # A node that is drained or lost, and a preemption.
                     {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+                    # Kubernetes deletes the pod of a suspended Job, and would count it as failed.
+                    {"action": "Ignore", "onExitCodes": runner | {"values": [STOPPED]}},
                 ]
             },
             "template": {"metadata": {"labels": labels(batch["metadata"]["name"])}, "spec": pod},
-        },
+        }
     }
 
 

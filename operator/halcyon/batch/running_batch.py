@@ -25,7 +25,7 @@ class RunningBatch:
     """Time by which the BatchInference should be complete, in seconds since the epoch; None if it has no deadline."""
     max_replicas: int | None
     may_wake: bool
-    """Whether the batch may start the model's first replica; False for a batch without a runner, which needs none."""
+    """Whether the batch may start the model's first replica; False for a batch whose runner can't use one yet."""
     gentle: bool
 
 
@@ -35,8 +35,12 @@ def final_conditions(obj: Object | None) -> set[str]:
     return {str(c.get("type")) for c in conditions if c.get("status") == "True"} & {"Complete", "Failed"}
 
 
-def remaining(batch: Object) -> RunningBatch | None:
-    """Return the remaining work of a BatchInference; None if it is paused, complete, failed or being deleted."""
+def remaining(batch: Object, *, has_runner: bool = True) -> RunningBatch | None:
+    """Return the remaining work of a BatchInference; None if it is paused, complete, failed or being deleted.
+
+    `has_runner` is whether its runner's pod runs. A runner that has never run, for example because its volume doesn't
+    exist, must not start a replica for nothing.
+    """
     spec, written = batch.get("spec") or {}, batch.get("status") or {}
     if spec.get("suspend") or final_conditions(batch) or batch["metadata"].get("deletionTimestamp"):
         return None
@@ -47,6 +51,6 @@ def remaining(batch: Object) -> RunningBatch | None:
         rows_left=rows["total"] - rows["done"] - rows["failed"] if rows else None,
         deadline=epoch_seconds(spec.get("deadline")),
         max_replicas=spec.get("maxReplicas"),
-        may_wake=spec.get("atZero") == "Wake" and reasons.isdisjoint(WITHOUT_RUNNER),
+        may_wake=spec.get("atZero") == "Wake" and bool(has_runner or rows) and reasons.isdisjoint(WITHOUT_RUNNER),
         gentle=bool(spec.get("gentle")),
     )

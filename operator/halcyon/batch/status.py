@@ -16,6 +16,7 @@ from halcyon.api.batch_inference import BatchConditionType as Type
 from halcyon.api.batch_inference import BatchInferenceSpec, BatchReason
 from halcyon.api.documents.batch_documents import PORT, BatchProgress
 from halcyon.api.rollout_status import routed_name
+from halcyon.api.stored.replicas_in_force import replicas_in_force
 from halcyon.api.timestamps import epoch_seconds, rfc3339
 from halcyon.batch.job import ServedModel
 from halcyon.kube.event_recorder import NewEvent
@@ -60,10 +61,9 @@ def served_model(model: Object | None, name: str, namespace: str) -> ServedModel
         )
         return Obstacle(BatchReason.MODEL_UNSUITABLE, text)
     scaling = spec.get("scaling")
-    if spec.get("replicas", 1) == 0 and (scaling is None or scaling.get("mode", "Active") != "Active"):
-        text = (
-            f"ModelDeployment {name} has spec.replicas 0 and is not scaled; run kubectl scale mdep {name} --replicas=1"
-        )
+    if not replicas_in_force(model) and (scaling is None or scaling.get("mode", "Active") != "Active"):
+        why = "no spec.scaling" if scaling is None else f"spec.scaling.mode {scaling['mode']}"
+        text = f"ModelDeployment {name} has spec.replicas 0 and {why}; run kubectl scale mdep {name} --replicas=1"
         return Obstacle(BatchReason.MODEL_STOPPED, text)
     return ServedModel(
         name=name,
@@ -232,8 +232,9 @@ def _on_time(
     remaining = (progress.total or 0) - progress.done - progress.failed
     of_model = f"spec.scaling.maxReplicas of ModelDeployment {spec.model_deployment}"
     limit = of_model if spec.max_replicas is None else f"spec.maxReplicas, which is {spec.max_replicas}"
+    advice = "Set spec.gentle to false, raise" if spec.gentle else "Raise"
     text = (
         f"at {rounded(rate)} rows/s, the batch ends at {rfc3339(end)}, after spec.deadline ({deadline}). The remaining "
-        f"{remaining} rows need {rounded(rate * factor)} rows/s. Raise {limit}, or set a later deadline"
+        f"{remaining} rows need {rounded(rate * factor)} rows/s. {advice} {limit}, or set a later deadline"
     )
     return [(Type.ON_TIME, "False", BatchReason.DEADLINE_TOO_CLOSE, text)]

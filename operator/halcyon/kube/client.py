@@ -32,9 +32,9 @@ from halcyon.kube.tracing import OFF, Tracer
 FIELD_MANAGER = "halcyon"
 WATCH_TIMEOUT_S = 290
 """Time in seconds after which the API server ends a watch. The next watch continues from the last resource version."""
-SILENCE_S = 100.0
-"""Time without any event, in seconds, after which a watch counts as dead. A watch receives a bookmark about once a
-minute, sometimes slightly later."""
+SILENCE_S = 70.0
+"""Time without any event, in seconds, after which a watch counts as dead. A watch receives a bookmark about once a minute.
+The API server keeps 75 s of changes, from which the next watch continues without a list."""
 CHUNK = 500
 PAGE_TRIES, PAGE_RETRY_S = 5, 1.0
 """Maximum number of attempts to read a page of a list after the first page, and the minimum seconds between them."""

@@ -45,6 +45,12 @@ class NewEvent:
     message: str
 
 
+def status_rejected(error: errors.Refused) -> NewEvent:
+    """Return the event for a rejected write of an object's status, which can't report this itself."""
+    text = f"the API server rejected the status, so it is out of date; check admission policies and the CRD: {error}"
+    return NewEvent("Warning", "StatusRejected", text)
+
+
 class EventRecorder:
     """Writer of events that works in the background, so that a slow API server does not delay scaling.
 

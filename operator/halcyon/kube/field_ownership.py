@@ -20,7 +20,8 @@ def with_sole_owner(entries: Iterable[Entry], manager: str, path: Sequence[str])
     value of `managedFields`. An example of `path` is `("spec", "template")`.
     """
     copies = [copy.deepcopy(dict(entry)) for entry in entries]
-    ours = next((entry for entry in copies if _is_apply(entry, manager)), None)
+    fields_of_apply = {"manager": manager, "operation": "Apply", "subresource": ""}
+    ours = next((e for e in copies if all(e.get(name, "") == value for name, value in fields_of_apply.items())), None)
     if ours is None:
         return None
     moved = [fields for entry in copies if entry is not ours and (fields := _pop(entry, path))]
@@ -32,10 +33,6 @@ def with_sole_owner(entries: Iterable[Entry], manager: str, path: Sequence[str])
     for fields in moved:
         _add(owned, fields)
     return [entry for entry in copies if entry.get("fieldsV1")]
-
-
-def _is_apply(entry: Entry, manager: str) -> bool:
-    return (entry.get("manager"), entry.get("operation"), entry.get("subresource", "")) == (manager, "Apply", "")
 
 
 def _pop(entry: Entry, path: Sequence[str]) -> dict[str, Any]:

@@ -45,9 +45,7 @@ API_WRITES: Final = Metric(
 )
 OBJECTS_WRITTEN: Final = Metric("halcyon_objects_written_total", "counter", "Child objects that were written.")
 OBJECTS_SKIPPED: Final = Metric(
-    "halcyon_objects_skipped_total",
-    "counter",
-    "Child objects that were up to date and needed no write.",
+    "halcyon_objects_skipped_total", "counter", "Child objects that were up to date and needed no write."
 )
 STATUSES_WRITTEN: Final = Metric(
     "halcyon_statuses_written_total", "counter", "Statuses of ModelDeployments that were written."

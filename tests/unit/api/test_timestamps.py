@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from halcyon.api.batch_inference import BatchInferenceSpec
+from halcyon.api.schema.structural_schema import schema
 from halcyon.api.timestamps import epoch_seconds, rfc3339
 
 AT = 1_795_835_700.123456
@@ -48,3 +51,13 @@ def test_an_offset_is_taken_into_account() -> None:
 def test_lower_case_letters_of_a_timestamp_are_valid() -> None:
     """The API server accepts them in `spec.deadline` (RFC 3339, section 5.6)."""
     assert epoch_seconds("2026-11-28t03:15:00z") == 1_795_835_700
+
+
+@pytest.mark.parametrize(
+    ("deadline", "is_accepted"),
+    [("2026-12-01T06:00:00Z", True), ("2026-12-01t06:00:00.5+05:30", True), ("2026-12-01T06:00:00+99:99", False)],
+)
+def test_deadlines_in_the_schema_have_an_offset_that_exists(deadline: str, is_accepted: bool) -> None:
+    """The API server's format date-time accepts any two digits."""
+    pattern = schema(BatchInferenceSpec)["properties"]["deadline"]["pattern"]
+    assert (re.search(pattern, deadline) is not None) is is_accepted

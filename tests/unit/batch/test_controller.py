@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
+from halcyon.api.documents.batch_documents import BatchProgress
 from halcyon.api.policy.network import SiteNetwork
 from halcyon.api.policy.site_policy import SitePolicy
+from halcyon.batch import runner_pod
 from halcyon.batch.controller import POD_TIMEOUT_S, BatchController
-from halcyon.batch.job import BatchSite
+from halcyon.batch.job import LABEL, BatchSite
 from halcyon.kube import errors, kinds
 from halcyon.kube.client import FIELD_MANAGER, Object
+from halcyon.kube.event_recorder import NewEvent
 from halcyon.kube.kinds import Key, Kind
 from tests.clocks import SplitClock
 from tests.unit.kube.memory_kube import MemoryKube
@@ -57,7 +60,8 @@ class Batch:
         self.model: Object = {"metadata": {"namespace": "team", "name": "digits"}, "spec": {"traffic": traffic}}
         clock = SplitClock(time.monotonic, time.time)
         self.controller = BatchController(server, clock, site, lambda _: self.model)
-        stored = {"metadata": {"namespace": "team", "name": "night", "uid": "u-1", "generation": 1}, "spec": SPEC}
+        meta = {"namespace": "team", "name": "night", "uid": "u-1", "generation": 1, "resourceVersion": "1"}
+        stored = {"metadata": meta, "spec": SPEC}
         server.objects[kinds.BATCH_INFERENCE, "team", "night"] = stored
         self.controller.batches._store(KEY, stored)
 
@@ -184,3 +188,66 @@ def test_a_batch_of_another_releases_model_is_left_to_it() -> None:
     batch.controller.jobs._store(Key("team", "night-batch"), None)
     assert batch.reconcile()[0] == "Pending"
     assert JOB in server.objects
+
+
+def runner(phase: str) -> Object:
+    meta = {
+        "namespace": "team",
+        "name": "night-batch-1",
+        "uid": "p",
+        "resourceVersion": "1",
+        "labels": {LABEL: "night"},
+    }
+    states = [{"name": "runner", "state": {"running": {}}}] if phase == "Running" else []
+    status = {"phase": phase, "podIP": "10.0.0.9" if states else None, "containerStatuses": states}
+    return {"metadata": meta | {"creationTimestamp": "2026-01-01T00:00:00Z"}, "status": status}
+
+
+def test_a_rejected_status_of_a_batch_is_an_event() -> None:
+    class Denying(ApiServer):
+        @override
+        async def apply(
+            self, kind: Kind, obj: Object, *, subresource: str = "", manager: str = FIELD_MANAGER
+        ) -> Object:
+            if subresource == "status":
+                raise errors.Refused(422, "apply night: denied request: no")
+            return await super().apply(kind, obj, subresource=subresource, manager=manager)
+
+    batch, recorded = Batch(Denying(), BatchSite("i")), list[NewEvent]()
+    batch.controller.record = lambda _, event: recorded.append(event)
+    with pytest.raises(errors.Refused):
+        batch.reconcile()
+    assert [(event.type, event.reason) for event in recorded] == [("Warning", "StatusRejected")]
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Running"])
+def test_a_batch_wakes_its_model_only_once_its_pod_runs(phase: str) -> None:
+    batch = Batch(ApiServer(), BatchSite("i"))
+    newer = batch.server.objects[kinds.BATCH_INFERENCE, "team", "night"]["metadata"] | {"resourceVersion": "2"}
+    batch.controller.batches._take({"metadata": newer, "spec": {**SPEC, "atZero": "Wake"}})
+    batch.controller.pods._take(runner(phase))
+    assert all(work.may_wake for work in batch.controller.running(Key("team", "digits"))), "pods aren't read yet"
+    batch.controller.pods.synced.set()
+    assert [work.may_wake for work in batch.controller.running(Key("team", "digits"))] == [phase == "Running"]
+
+
+def test_a_runner_that_no_longer_responds_is_pending(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For example, its node is lost. The last rate must not be shown until the pod is deleted, minutes later."""
+    batch, now = Batch(ApiServer(), BatchSite("i")), 1000.0
+    batch.controller.clock = SplitClock(lambda: now, lambda: 1e9 + now)
+    batch.reconcile()
+    job = batch.server.objects[JOB]
+    batch.controller.jobs._take({**job, "metadata": {**job["metadata"], "resourceVersion": "1"}})
+    batch.controller.pods._take(runner("Running"))
+    answers: list[BatchProgress | None] = [BatchProgress(total=10, done=2, rows_per_s=5.0, left_s=2.0)]
+
+    async def poll(_session: object, _host: str) -> BatchProgress | None:
+        return answers.pop() if answers else None
+
+    monkeypatch.setattr(runner_pod, "poll", poll)
+    shown = []
+    for _ in range(4):
+        shown.append(batch.reconcile()[0])
+        now += 25
+    assert shown == ["Running", "Running", "Running", "Pending"]
+    assert batch.reconcile()[1] == "the runner has not responded for more than 60 s, at port 8080 of its pod"

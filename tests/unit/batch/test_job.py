@@ -202,9 +202,15 @@ def test_another_image_of_the_site_leaves_a_job_alone() -> None:
 
 
 def test_a_final_failure_ends_the_job_and_a_lost_node_doesnt() -> None:
-    final, lost = runner_job()["spec"]["podFailurePolicy"]["rules"]
+    final, lost, _ = runner_job()["spec"]["podFailurePolicy"]["rules"]
     assert (final["action"], final["onExitCodes"]["values"]) == ("FailJob", [2])
     assert (lost["action"], lost["onPodConditions"][0]["type"]) == ("Ignore", "DisruptionTarget")
+
+
+def test_a_paused_runner_does_not_count_as_a_failed_pod() -> None:
+    """Kubernetes deletes the pod of a suspended Job, and its runner ends with a status of its own."""
+    rule = runner_job()["spec"]["podFailurePolicy"]["rules"][-1]
+    assert (rule["action"], rule["onExitCodes"]["values"]) == ("Ignore", [75])
 
 
 def test_the_network_policy_admits_the_operator_and_reaches_the_model() -> None:

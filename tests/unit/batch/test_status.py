@@ -120,6 +120,16 @@ def test_a_batch_without_a_runner_wakes_no_model(reason: str, may_wake: bool) ->
     assert remaining({**batch, "status": {}}) == RunningBatch("night", None, None, None, may_wake=True, gentle=False)
 
 
+@pytest.mark.parametrize(("has_run", "rows", "may_wake"), [(False, None, False), (True, None, True), (False, 9, True)])
+def test_a_batch_whose_runner_never_ran_wakes_no_model(has_run: bool, rows: int | None, may_wake: bool) -> None:
+    """For example, the PersistentVolumeClaim of its input doesn't exist."""
+    known = {} if rows is None else {"rows": {"total": rows, "done": 0, "failed": 0}}
+    batch = {"metadata": {"name": "night"}, "spec": spec(atZero="Wake"), "status": known}
+    running = remaining(batch, has_runner=has_run)
+    assert running is not None
+    assert running.may_wake is may_wake
+
+
 @pytest.mark.parametrize(
     ("rows_per_s", "shown"),
     [(0.00005, "0.00005"), (0.0123, "0.0123"), (99.96, "100"), (999.7, "1000"), (2512.4, "2512")],
@@ -170,6 +180,12 @@ def test_a_deadline_that_is_not_reached_shows_the_rate_that_is_needed(deadline: 
     assert (on_time["type"], on_time["reason"], message in on_time["message"]) == ("OnTime", reason, True), on_time
 
 
+def test_a_gentle_batch_that_is_too_slow_names_its_own_limit() -> None:
+    """More replicas may not help, because balancers limit its rows in each of them."""
+    document = batch_status(Observed(progress=progress()), deadline="2025-11-24T16:05:00Z", gentle=True)
+    assert "Set spec.gentle to false, raise spec.scaling.maxReplicas" in document["conditions"][-1]["message"]
+
+
 def test_a_deadline_that_has_passed_is_shown_before_a_rate_is_known() -> None:
     passed = batch_status(Observed(pending="no node"), deadline="2025-11-24T15:00:00Z")
     assert conditions(passed)[-1] == ("OnTime", "False", "DeadlineMissed")
@@ -187,7 +203,7 @@ def test_a_deadline_that_has_passed_is_shown_before_a_rate_is_known() -> None:
         ({"traffic": {"mode": "Direct"}}, "ModelUnsuitable", "spec.traffic.mode of ModelDeployment digits is Direct"),
         ({"traffic": {"tls": {"secretName": "t"}}}, "ModelUnsuitable", "ModelDeployment digits sets spec.traffic.tls"),
         ({"replicas": 0}, "ModelStopped", "run kubectl scale mdep digits --replicas=1"),
-        ({"replicas": 0, "scaling": {"mode": "Paused"}}, "ModelStopped", "is not scaled"),
+        ({"replicas": 0, "scaling": {"mode": "Paused", "minReplicas": 0}}, "ModelStopped", "spec.scaling.mode Paused"),
     ],
 )
 def test_a_model_that_can_not_be_used_is_named_with_the_reason(model: Any, reason: str, message: str) -> None:
@@ -199,6 +215,13 @@ def test_a_model_that_can_not_be_used_is_named_with_the_reason(model: Any, reaso
 def test_a_model_at_zero_with_scaling_can_be_used() -> None:
     served = served_model({"spec": {"replicas": 0, "scaling": {"minReplicas": 0}, "model": {"name": "D"}, "batching": {"maxBatchSize": 8}}}, "digits", "team")  # fmt: skip
     assert served == ServedModel(name="digits", model="D", max_rows=8)
+
+
+def test_a_paused_model_keeps_its_minimum_for_a_batch() -> None:
+    served = served_model(
+        {"spec": {"replicas": 0, "scaling": {"mode": "Paused", "minReplicas": 2, "maxReplicas": 4}}}, "digits", "team"
+    )
+    assert isinstance(served, ServedModel), served
 
 
 def test_a_batch_sends_the_name_that_balancers_route() -> None:

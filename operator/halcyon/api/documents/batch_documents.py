@@ -20,6 +20,8 @@ PORT: Final = 8080
 PATH: Final = "/progress"
 FAILED: Final = 2
 """Exit status of a runner that needs a change by the user. After any other nonzero status, a new runner continues."""
+STOPPED: Final = 75
+"""Exit status of a runner that Kubernetes has stopped, for example because the batch was paused."""
 MAX_REQUEST_ROWS: Final = 4096
 """Maximum number of rows in a request, as in the field rowsPerRequest of a BatchInference."""
 MAX_BYTES: Final = 4096

@@ -233,9 +233,7 @@ class ServerPlacement(Placement):
     none."""
     topology_spread_constraints: (
         Annotated[
-            tuple[TopologySpreadConstraint, ...],
-            Field(max_length=8),
-            ListMap(("topologyKey", "whenUnsatisfiable")),
+            tuple[TopologySpreadConstraint, ...], Field(max_length=8), ListMap(("topologyKey", "whenUnsatisfiable"))
         ]
         | None
     ) = None

@@ -37,7 +37,7 @@ _T = TypeVar("_T")
 
 WATCH_TIMEOUT_S = 290
 """Duration of a watch that the agent requests from the API server (`timeoutSeconds`), in seconds."""
-SILENCE_TIMEOUT_S = 100.0
+SILENCE_TIMEOUT_S = 70.0
 """Time without a received byte after which a watch counts as dead, in seconds. Bookmarks arrive about once a minute."""
 REQUEST_TIMEOUT_S = 10.0
 _MIN_PAUSE_S = 0.5

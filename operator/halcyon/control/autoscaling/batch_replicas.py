@@ -6,7 +6,7 @@ Out of scope: the number of these replicas (`scaling.policy.batch_demand`), and 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from halcyon.api.spec import Spec
 from halcyon.control.autoscaling.decider import Decider
@@ -15,7 +15,7 @@ from halcyon.scaling.planner.capacity import start_time
 from halcyon.scaling.planner.capacity.queueing import Replica
 from halcyon.scaling.planner.objectives import START_S
 from halcyon.scaling.policy.batch_demand import BatchDemand, Supply, with_batches
-from halcyon.scaling.policy.decision import Decision
+from halcyon.scaling.policy.decision import Decision, counted
 
 
 @dataclass(frozen=True)
@@ -23,12 +23,20 @@ class BatchReplicas:
     """Component that adds replicas for running BatchInferences to scaling decisions."""
 
     decider: Decider
-    demands: Callable[[Key], tuple[BatchDemand, ...]]
-    """Function that returns the demand of each running BatchInference of a model."""
+    demands: Callable[[Key], tuple[BatchDemand, ...] | None]
+    """Function that returns the demand of each running BatchInference of a model; None until they have been read."""
 
     def with_batch_replicas(self, key: Key, spec: Spec, decision: Decision) -> Decision:
-        """Return the decision with the replicas for batch inference added; return it unchanged if there are none."""
+        """Return the decision with the replicas for batch inference added; return it unchanged if there are none.
+
+        Until the BatchInferences have been read, no replicas are removed, because batches may need them.
+        """
         demands = self.demands(key)
+        if demands is None and decision.desired is not None and decision.desired < decision.current:
+            text = (
+                f"{counted(decision.current)} stay until the BatchInferences have been read. For users: {decision.why}"
+            )
+            return replace(decision, desired=decision.current, text=text)
         if not demands or spec.scaling is None:
             return decision
         high = self.decider.max_replicas(key, spec)

@@ -20,7 +20,7 @@ from halcyon.control.status.events import status_events
 from halcyon.kube import errors, kinds
 from halcyon.kube.client import Kube
 from halcyon.kube.clock import Clock
-from halcyon.kube.event_recorder import EventRecorder
+from halcyon.kube.event_recorder import EventRecorder, status_rejected
 from halcyon.kube.kinds import Key
 
 STATUS_INTERVAL_S = 10.0
@@ -72,6 +72,9 @@ class StatusWriter:
             written = await self.client.apply(kinds.MODEL_DEPLOYMENT, body, subresource="status")
         except errors.NotFound:
             return None  # it was deleted
+        except errors.Refused as error:
+            self.events.record(scope.resource, status_rejected(error))
+            raise
         self.counts.statuses += 1
         self._written_at[scope.key] = self.clock.monotonic()
         self.caches.own_writes.wrote(scope.key, kinds.MODEL_DEPLOYMENT, written)

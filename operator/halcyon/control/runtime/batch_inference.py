@@ -110,6 +110,11 @@ def lower_class(batches: BatchController) -> Callable[[Key], LowerClass | None]:
     return lambda model: class_of(batches.running(model)) if batches.batches.synced.is_set() else None
 
 
+def demands(batches: BatchController) -> Callable[[Key], tuple[BatchDemand, ...] | None]:
+    """Return a function that returns the demand of each running batch of a model; None until the batches are known."""
+    return lambda model: tuple(map(demand, batches.running(model))) if batches.is_known else None
+
+
 def demand(batch: RunningBatch) -> BatchDemand:
     """Return the demand of a running batch, for the autoscaler."""
     # Until the input is read, there is at least one row.

@@ -176,7 +176,7 @@ def build_autoscaler(  # noqa: PLR0917  # one call, and each by its type
         specs=specs,
         signals=signals,
         decider=decider,
-        batches=BatchReplicas(decider, lambda model: tuple(map(batch_inference.demand, batches.running(model)))),
+        batches=BatchReplicas(decider, batch_inference.demands(batches)),
         limits=ReplicaLimits(caches, base.specs, clock, None if budget is None else GpuBudget(budget), hold),
         writer=writer,
         updates=StatusUpdates(caches, signals, writer, base.queue.add, leadership, clock, base.tracer),

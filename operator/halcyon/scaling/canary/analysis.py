@@ -127,14 +127,7 @@ def _latency(memory: CanaryMemory, rules: Rules, stable: Sample, canary: Sample)
 
 
 def _shares(
-    name: Name,
-    track: Track,
-    level: float,
-    rules: Rules,
-    *,
-    stable: float | None,
-    canary: float | None,
-    limit: float,
+    name: Name, track: Track, level: float, rules: Rules, *, stable: float | None, canary: float | None, limit: float
 ) -> Evidence:
     p_worse, p_fine = min(1.0, from_log(-track.worse.peak)), min(1.0, from_log(-track.fine.now))
     finding: Finding = "open"

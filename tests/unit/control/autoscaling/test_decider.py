@@ -744,6 +744,20 @@ def test_a_batch_gets_replicas_after_the_users_from_what_the_planner_knows() -> 
     assert BatchReplicas(model.deciding, lambda _: ()).with_batch_replicas(DIGITS, model_spec, decision) is decision
 
 
+def test_replicas_of_batches_stay_until_a_new_leader_has_read_them() -> None:
+    """Only the leader reads BatchInferences, and it decides before it has read them."""
+    model = Model(replicas=5, targets={"latency": "300ms"})
+    model.hear(60, arrived=2)
+    decision = replace(model.hear(1, arrived=2), unknown="", desired=1)
+    unread = BatchReplicas(model.deciding, lambda _: None)
+    kept = unread.with_batch_replicas(DIGITS, model.world.specs[DIGITS], decision)
+
+    assert (decision.current, kept.desired) == (5, 5)
+    assert kept.why.startswith("5 replicas stay until the BatchInferences have been read. For users: ")
+    growing = replace(decision, desired=7)
+    assert unread.with_batch_replicas(DIGITS, model.world.specs[DIGITS], growing) is growing
+
+
 def test_a_lasting_decision_of_the_rules_has_the_present_replicas() -> None:
     model = Model(replicas=3, policy="Rules")
     decision = model.hear(20, DIRECT, queued=40)

@@ -218,6 +218,29 @@ async def test_a_status_write_that_conflicts_is_retried() -> None:
     assert len(kube.statuses) == 1
 
 
+async def test_a_rejected_status_is_an_event_and_an_error() -> None:
+    """Otherwise only the log reports it, because the status itself can't."""
+
+    class Denying(Applying):
+        @override
+        async def apply(
+            self, kind: Kind, obj: Object, *, subresource: str = "", manager: str = FIELD_MANAGER
+        ) -> Object:
+            if subresource == "status":
+                raise errors.Refused(422, "apply digits: ValidatingAdmissionPolicy 'p' denied request: no")
+            return await super().apply(kind, obj, subresource=subresource, manager=manager)
+
+    def deny() -> None:
+        raise errors.Refused(403, "denied")
+
+    subject = reconciling(Denying(deny))
+    with pytest.raises(errors.Refused):
+        await subject.reconcile(DIGITS)
+    (event,) = (event for event, _ in subject.events._pending)
+    assert (event["type"], event["reason"]) == ("Warning", "StatusRejected")
+    assert event["note"].endswith("ValidatingAdmissionPolicy 'p' denied request: no")
+
+
 async def test_a_reconcile_that_is_cancelled_writes_nothing_more() -> None:
     kube = Applying(lambda: None)
     working = asyncio.create_task(reconciling(kube).reconcile(DIGITS))

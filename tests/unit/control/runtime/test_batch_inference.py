@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from halcyon.api.spec.parse import parse
-from halcyon.batch.job import ServedModel
+from halcyon.batch.controller import BatchController
+from halcyon.batch.job import BatchSite, ServedModel
 from halcyon.batch.running_batch import RunningBatch
 from halcyon.batch.status import served_model
-from halcyon.control.runtime.batch_inference import class_of, demand, in_force
+from halcyon.control.runtime.batch_inference import class_of, demand, demands, in_force
+from halcyon.kube import errors
+from halcyon.kube.client import Object
+from halcyon.kube.clock import SYSTEM_CLOCK
+from halcyon.kube.kinds import Key
 from halcyon.scaling.policy.batch_demand import BatchDemand
+from tests.unit.kube.memory_kube import MemoryKube
 
 RUNNING = RunningBatch("nightly", rows_left=500, deadline=1000.0, max_replicas=3, may_wake=True, gentle=False)
 GENTLE = replace(RUNNING, name="weekly", gentle=True)
@@ -47,3 +56,27 @@ def test_a_runner_follows_the_spec_that_is_in_force() -> None:
     assert (effective["spec"]["replicas"], effective["status"]) == (2, {"operator": "a/b"})
     assert in_force(stored, None) == stored
     assert in_force(None, accepted) is None
+
+
+async def test_demands_are_unknown_until_batches_are_read_or_their_kind_is_absent() -> None:
+    answers = [errors.Busy(503, "busy"), errors.NotFound(404, "no such kind")]
+
+    class Kinds(MemoryKube):
+        @override
+        async def list(self, *_: Any, **__: Any) -> tuple[list[Object], str]:
+            raise answers.pop(0)
+
+    model = Key("team", "digits")
+    controller = BatchController(Kinds(), SYSTEM_CLOCK, BatchSite("i"), lambda _: None)
+    read = demands(controller)
+    assert read(model) is None
+    for expected in (None, ()):
+        running = asyncio.ensure_future(controller.run())
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert read(model) == expected
+        running.cancel()
+    assert not answers
+    controller._is_absent = False
+    controller.batches.synced.set()
+    assert read(model) == ()

@@ -11,7 +11,7 @@ import pytest
 from typing_extensions import override
 
 from halcyon.kube import errors
-from halcyon.kube.client import Object
+from halcyon.kube.client import SILENCE_S, Object
 from halcyon.kube.informers.informer import Informer, drop_managed_fields
 from halcyon.kube.kinds import POD, Key, Kind
 from tests.unit.kube.memory_kube import MemoryKube
@@ -187,6 +187,15 @@ def test_a_watch_without_news_for_minutes_is_followed_by_a_list() -> None:
 
     assert script.requests == ["list a=b", *["watch 5"] * 5, "list a=b", "watch 3"]
     assert informer.all_keys() == [Key("team", "b")]
+
+
+def test_a_silent_watch_is_replaced_within_75_seconds() -> None:
+    """A bookmark is due after 60 s; the API server keeps the changes of 75 s."""
+    silent = [SILENCE_S, errors.Unreachable("no data")]
+    informer, _ = follow(Script(([obj("a", 1)], 5), silent, [("ADDED", obj("b", 6)), 100.0]), limit_s=75.0)
+
+    assert SILENCE_S >= 65
+    assert informer.all_keys() == [Key("team", "a"), Key("team", "b")]
 
 
 def test_an_unexpected_event_does_not_end_the_informer(caplog: pytest.LogCaptureFixture) -> None:

@@ -143,14 +143,7 @@ class ArrivalRate:
         if at == self.last_at:
             return self
         result = ArrivalRate(
-            self.times,
-            self.counts,
-            self.coarse_times,
-            self.coarse_counts,
-            self.raw,
-            self.spread,
-            at,
-            self.since,
+            self.times, self.counts, self.coarse_times, self.coarse_counts, self.raw, self.spread, at, self.since
         )
         object.__setattr__(result, "_rate", self._rate)
         object.__setattr__(result, "_begins", self._begins)

@@ -144,11 +144,7 @@ def fitted(fit: Fit, bins: Sequence[float | None], number: int) -> Fit:
     level, trend, spread, season = _holt_winters(fit, bins, number)
     day = (*fit.day[1:], _usual(bins, DAY, DAYS))
     week = (*fit.week[1:], _usual(bins, WEEK, WEEKS))
-    ahead = (
-        *_levelled(day, bins, scale),
-        *_levelled(week, bins, scale),
-        *_continued(level, trend, season, number),
-    )
+    ahead = (*_levelled(day, bins, scale), *_levelled(week, bins, scale), *_continued(level, trend, season, number))
     hour = [value for value in bins[-HOUR:] if value is not None]
     row = (mean, calm, _median(hour), *ahead)
     rows = (row, *fit.rows[: AHEAD - 1])
