@@ -29,7 +29,7 @@ from halcyon.triton.dead_backend import DeadBackends, ProbedRevision, Suspicion
 from halcyon.triton.errors import TritonError
 from halcyon.triton.json_log import log
 from halcyon.triton.pod_revision import revision_of
-from halcyon.triton.probe_request import Probe, build, may_share_batches
+from halcyon.triton.probe_request import MAX_PROBED_INSTANCES, Probe, build, may_share_batches
 from halcyon.triton.repository_index import DEAD_STUB
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ MAX_PROBE_INTERVAL_S = 8.0
 """Maximum time, in seconds, between two probes of a pod whose clients' requests fail although the probes succeed."""
 MAX_EXAMINED = 4
 """Maximum number of pods that are examined at the same time. It limits the memory used for probes."""
+MAX_PROBES = MAX_EXAMINED * MAX_PROBED_INSTANCES
+"""Maximum number of probes in progress at the same time."""
 FAILED_PROBES = 3
 FORGOTTEN_AFTER_S = 60.0
 _PAUSE_S = 0.3

@@ -36,8 +36,7 @@ from halcyon.balancer.telemetry.arrival_surge import CONFIRM_INTERVAL_S, Arrival
 from halcyon.balancer.telemetry.balancer_sample import balancer_sample, pod_requests, users_report
 from halcyon.balancer.telemetry.report_stream import ReportStream
 from halcyon.triton import pod_sampler as sampler
-from halcyon.triton import probe_request
-from halcyon.triton.backend_probe import MAX_EXAMINED, BackendProbes
+from halcyon.triton.backend_probe import MAX_PROBES, BackendProbes
 from halcyon.triton.client import TritonClient
 from halcyon.triton.dead_backend import DeadBackends
 from halcyon.triton.json_log import log
@@ -105,7 +104,7 @@ class Agent:
         self._plans.read_copy()
         connector = aiohttp.TCPConnector(
             # Probes of pods that hang must not use up the connections for samples.
-            limit=sampler.MAX_CONCURRENT_READS + MAX_EXAMINED * probe_request.MAX_PROBED_INSTANCES + 4,
+            limit=sampler.MAX_CONCURRENT_READS + MAX_PROBES + 4,
             keepalive_timeout=30,
             use_dns_cache=False,
         )
