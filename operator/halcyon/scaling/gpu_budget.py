@@ -28,7 +28,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import groupby
 from typing import Literal, NamedTuple
 
@@ -243,22 +243,14 @@ def _levelled(
         left -= gpus - low
         if gpus < high:
             claims.append(((gpus + size) / weight, demands[i].key, i, size, weight))
-    claims.sort()
-    # A heap. It stays small, because most members receive at most one replica here.
-    repeated: list[tuple[float, str, int, int, float]] = []
-    at = 0
-    while left > 0 and (repeated or at < len(claims)):
-        if repeated and (at == len(claims) or repeated[0] < claims[at]):
-            claim = heappop(repeated)
-        else:
-            claim = claims[at]
-            at += 1
-        _, key, i, size, weight = claim
+    heapify(claims)
+    while left > 0 and claims:
+        _, key, i, size, weight = heappop(claims)
         if size <= left:
             ends[i] += 1
             left -= size
             if ends[i] < caps[i]:
-                heappush(repeated, ((ends[i] + 1) * size / weight, key, i, size, weight))
+                heappush(claims, ((ends[i] + 1) * size / weight, key, i, size, weight))
         elif not fill:
             break
     return ends

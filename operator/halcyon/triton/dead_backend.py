@@ -97,6 +97,20 @@ class _WatchedPod:
     """Time of the last failure."""
     load: PodRequests = _NO_LOAD
 
+    def has_answered(self, load: PodRequests, finished: int) -> bool:
+        """Return whether the pod has answered since the last sample. `finished` is the rise of Triton's counters."""
+        # Requests that were in the pod at both samples were there in between. A counter that fell is that of another HAProxy.
+        is_held = bool(load.inflight and self.load.inflight)
+        return load.answered != self.load.answered if is_held else finished > 0
+
+    def count_failures(self, succeeded: int, failed: int, now: float) -> None:
+        """Update the times of the first and the last failure since the last success."""
+        if succeeded > failed * PROBED_SHARE:
+            self.failing_since = None
+        elif failed:
+            self.failing_since = now if self.failing_since is None else self.failing_since
+            self.failed_at = now
+
 
 @dataclass
 class DeadBackends:
@@ -195,9 +209,7 @@ class DeadBackends:
             self._pods[name] = _WatchedPod(after, now, load=load)
             return None
         due = bool(load.inflight or after.pending)
-        # Requests that were in the pod at both samples were there in between. A counter that fell is that of another HAProxy.
-        is_held = bool(load.inflight and pod.load.inflight)
-        answered = load.answered != pod.load.answered if is_held else bool(succeeded or failed)
+        answered = pod.has_answered(load, succeeded + failed)
         quiet_s = now - pod.answered_at
         revision = self.revisions.setdefault(revision_of(name), ProbedRevision())
         if succeeded:
@@ -207,11 +219,7 @@ class DeadBackends:
             revision.longest_s = max(revision.longest_s, quiet_s)
         if answered or not due:
             pod.answered_at = now
-        if succeeded > failed * PROBED_SHARE:
-            pod.failing_since = None
-        elif failed:
-            pod.failing_since = now if pod.failing_since is None else pod.failing_since
-            pod.failed_at = now
+        pod.count_failures(succeeded, failed, now)
         pod.metrics, pod.load = after, load
         if failed:
             return "partly" if succeeded else "failing"

@@ -190,45 +190,41 @@ class Table:
             cell: tuple(dict.fromkeys((*self._always(cell, own), *self._rivals(cell, own_policies, fronts[cell]))))
             for cell in cells
         }
-        self.complete(
-            "all seeds",
-            [(cell, point, seed) for cell in cells for point in compared[cell] for seed in self._seeds(cell, point)],
-        )
+        self._run_all_seeds("all seeds", compared)
         while any((deciding := {cell: self._deciding(cell, compared[cell], grids[cell]) for cell in cells}).values()):
-            self.complete(
-                "points that decide, all seeds",
-                [
-                    (cell, point, seed)
-                    for cell in cells
-                    for point in deciding[cell]
-                    for seed in self._seeds(cell, point)
-                ],
-            )
+            self._run_all_seeds("points that decide, all seeds", deciding)
             compared = {cell: (*compared[cell], *deciding[cell]) for cell in cells}
-        for cell in cells:
-            if cell.family == "S9":
-                for point in compared[cell]:
-                    results = self._stored_results(cell, point, self._seeds(cell, point))
-                    self.wrong[point.name] = self.wrong.get(point.name, 0) + sum(
-                        result.wrong_scalings for result in results
-                    )
+        self._count_wrong_scalings(compared)
         return {cell: self._points(cell, (*compared[cell], *grids[cell])) for cell in cells}
 
     def listed(self, points: Mapping[Cell, Sequence[Named]]) -> dict[Cell, list[PolicyPoint]]:
         """Return only the given points of each cell, run on all seeds, without a search for other points."""
-        self.complete(
-            "listed points, all seeds",
-            [
-                (cell, point, seed)
-                for cell, some in points.items()
-                for point in some
-                for seed in self._seeds(cell, point)
-            ],
-        )
+        self._run_all_seeds("listed points, all seeds", points)
         return {cell: self._points(cell, some) for cell, some in points.items()}
 
     def _run_first_seed(self, title: str, points: Mapping[Cell, Sequence[Named]]) -> None:
         self.complete(title, [(cell, point, 1) for cell, cell_points in points.items() for point in cell_points])
+
+    def _run_all_seeds(self, title: str, points: Mapping[Cell, Sequence[Named]]) -> None:
+        self.complete(
+            title,
+            [
+                (cell, point, seed)
+                for cell, cell_points in points.items()
+                for point in cell_points
+                for seed in self._seeds(cell, point)
+            ],
+        )
+
+    def _count_wrong_scalings(self, compared: Mapping[Cell, Sequence[Named]]) -> None:
+        """Add the wrong scalings of the compared policies in scenario S9 to `wrong`."""
+        for cell, points in compared.items():
+            if cell.family != "S9":
+                continue
+            for point in points:
+                results = self._stored_results(cell, point, self._seeds(cell, point))
+                wrong = sum(result.wrong_scalings for result in results)
+                self.wrong[point.name] = self.wrong.get(point.name, 0) + wrong
 
     def _always(self, cell: Cell, own: Sequence[Named]) -> list[Named]:
         """Return the policies that always run on all seeds.

@@ -166,21 +166,20 @@ class Capacity:
             count0, seconds0 = before.get(rows, (0, 0.0))
             if count == count0 and seconds == seconds0:
                 continue
+            before[rows] = (count, seconds)
             if count < count0 or seconds < seconds0:
                 count0, seconds0 = 0, 0.0
             new, took = count - count0, seconds - seconds0
-            before[rows] = (count, seconds)
             if new <= 0 or took <= 0 or rows <= 0:
                 continue
-            if count0 == 0:
-                first.append((rows, new, took / new))
-                continue
-            ran = min(ran + new, _MAX_WEIGHT)
-            if new > 1 or self.line is None or took <= _OUTLIER * self.line.seconds(rows):
-                more.append((rows, new, took / new))
+            sample = (rows, new, took / new)
+            if count0:
+                ran = min(ran + new, _MAX_WEIGHT)
+                if new > 1 or self.line is None or took <= _OUTLIER * self.line.seconds(rows):
+                    more.append(sample)
+            elif self.line is None:
+                first.append(sample)
         seen = tuple((rows, count, seconds) for rows, (count, seconds) in before.items())
-        if self.line is not None:
-            first = []
         if more or first or (self.measured and ran > self.batches):
             return self._with_more(more, seen, first, ran)
         return replace(self, seen=seen, batches=ran)
