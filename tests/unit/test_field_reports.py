@@ -417,3 +417,11 @@ latency_bucket{le="+Inf",model="m"} NaN
 """
     metrics = parse_metrics(page, "m")
     assert (metrics.succeeded, metrics.failed, metrics.pending) == (7, None, None)
+
+
+def test_198_a_signed_address_is_rejected_with_the_field_for_credentials() -> None:
+    with pytest.raises(SpecError) as error:
+        parse("m", {"model": {"source": {"uri": "https://models.example.com/m.tar.gz?X-Amz-Signature=1"}}})
+    assert "spec.model.source.uri" in str(error.value)
+    assert "query" in str(error.value)
+    assert "credentials" in str(error.value)

@@ -24,11 +24,11 @@ from halcyon.api.sequence_batching import REPORT, in_config
 from halcyon.fetch import (
     auto_complete,
     backend_policy,
+    config_check,
     ensemble_steps,
     mounted_source,
     repository,
     source_repository,
-    triton_syntax,
 )
 from halcyon.fetch.errors import DocumentError, FetchError, SourceError, report
 from halcyon.model_config import config_pbtxt, ensemble, merged_config, threads, versions
@@ -96,7 +96,7 @@ def fetch(request: Request) -> tuple[str, bool]:
     folders = {overlay.model_name: folder, **models.companions}
     for name, source_folder in folders.items():
         with source_repository.errors_of(name) if len(folders) > 1 else nullcontext():
-            triton_syntax.check(configs[name] or b"")
+            config_check.check_literals(configs[name] or b"")
         policy = overlay.version_policy if source_folder is folder else None
         if problem := versions.problem(name, configs[name], policy, source_folder.versions, source_folder.left_out):
             raise SourceError(problem)
@@ -106,6 +106,9 @@ def fetch(request: Request) -> tuple[str, bool]:
         raise ModelConfigError(problem)
     if request.backends is not None:
         _check_backends(folders, configs, request.backends)
+    for name, source_folder in folders.items():
+        with source_repository.errors_of(name) if len(folders) > 1 else nullcontext():
+            config_check.check_references(configs[name], source_folder)
     complete = auto_complete.are_complete((configs[name], folders[name]) for name in folders)
     repository.remove_others(request.repository, folders)
     repository.mark(request.repository, COMPLETE, is_set=complete)

@@ -4,30 +4,34 @@ Files are linked instead of copied, so that a pod of a large model starts withou
 path of the source, which is the same in Triton's container. Triton follows links to version folders and to files
 (checked with Triton 2.51).
 
-Only the stub executable of a Python model is copied, for two reasons. ConfigMaps and buckets store no execute bit. And
+The stub executable of a Python model is copied, for two reasons. ConfigMaps and buckets store no execute bit. And
 Triton changes the mode of a stub that does not run on its own, for example because its libraries are in an environment
 that is not active yet. In the source, which is mounted read-only, this change would fail. The copy belongs to Triton's
 user, because all containers of the pod run as the same user. Source: triton-inference-server/python_backend,
 src/stub_launcher.cc, Launch.
+
+Files of labels are copied, too: from Triton 26.02 on, a model doesn't load if such a file is a link that leads out of
+the model's folder. Source: triton-inference-server/core#465.
 """
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Collection
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from halcyon.fetch.errors import FetchError, SourceError
 from halcyon.fetch.mounted_source import ModelFolder
+from halcyon.model_config import config_pbtxt
 from halcyon.model_config.config_pbtxt import FILE
 
 STUB = "triton_python_backend_stub"
 """Name of the stub executable that a Python model may have in its top folder."""
-_MAX_STUB_BYTES = 256 * 1024 * 1024
-"""Maximum size of a stub in bytes. The limit is needed because the stub is copied to the node's disk."""
+_MAX_COPIED_BYTES = 256 * 1024 * 1024
+"""Maximum size in bytes of a file that is copied to the node's disk."""
 _UNFINISHED = ".halcyon-unfinished"
 _ADDED = ".halcyon-version"
-"""Name of the empty file in a version folder that this module added to an ensemble."""
+"""Name of the empty file in a folder that this module created in a model's folder."""
 
 
 def assemble(repository: Path, model_name: str, folder: ModelFolder, config: bytes | None) -> Path:
@@ -40,7 +44,7 @@ def assemble(repository: Path, model_name: str, folder: ModelFolder, config: byt
     Raises:
         FetchError: the folder would be outside the repository, source and repository overlap, or the repository contains files
             that this function does not create.
-        SourceError: the model's stub cannot be copied.
+        SourceError: the model's stub, or a file of labels, cannot be copied.
     """
     if "/" in model_name or model_name.startswith(".") or not model_name:
         raise FetchError(f"model name {model_name!r} is not a valid folder name; for example digits")
@@ -56,11 +60,17 @@ def assemble(repository: Path, model_name: str, folder: ModelFolder, config: byt
     if folder.added_version is not None:
         (unfinished / str(folder.added_version)).mkdir()
         (unfinished / str(folder.added_version) / _ADDED).touch()
+    copied = {PurePosixPath(output.label_filename) for output in config_pbtxt.parse_if_valid(config).output}
     for name in folder.names:
         if name == STUB and (folder.path / name).is_file():
             _copy(folder.path / name, unfinished / name)
+            (unfinished / name).chmod(0o755)
         else:
-            (unfinished / name).symlink_to(folder.path / name)
+            _bring(
+                folder.path / name,
+                unfinished / name,
+                [path.relative_to(name) for path in copied if path.parts[:1] == (name,)],
+            )
     target = repository_path / model_name
     _remove(target)
     return unfinished.rename(target)
@@ -88,19 +98,32 @@ def mark(repository: Path, name: str, *, is_set: bool, text: str = "") -> None:
         (repository / name).unlink(missing_ok=True)
 
 
-def _copy(stub: Path, target: Path) -> None:
+def _bring(source: Path, target: Path, copied: Collection[PurePosixPath]) -> None:
+    """Link a file or folder, except that the files `copied` below `source`, or `source` itself, are copied."""
+    if copied and source.is_file():
+        _copy(source, target)
+    elif copied and source.is_dir():
+        target.mkdir()
+        (target / _ADDED).touch()
+        for entry in source.iterdir():
+            below = [path.relative_to(entry.name) for path in copied if path.parts[:1] == (entry.name,)]
+            _bring(entry, target / entry.name, below)
+    else:
+        target.symlink_to(source)
+
+
+def _copy(file: Path, target: Path) -> None:
     try:
-        size = stub.stat().st_size
-        if size > _MAX_STUB_BYTES:
+        size = file.stat().st_size
+        if size > _MAX_COPIED_BYTES:
             raise SourceError(
-                f"{STUB} in the model's source has {size} bytes; the limit is {_MAX_STUB_BYTES}. Is it another file?"
+                f"{file.name} in the model's source has {size} bytes; the limit is {_MAX_COPIED_BYTES}. Is it another file?"
             )
-        shutil.copyfile(stub, target)
+        shutil.copyfile(file, target)
     except PermissionError as error:
         raise SourceError(
-            f"{STUB} in the model's source can't be read: {error.strerror}; Triton runs it as user 1000, so give it for example the mode 0755"
+            f"{file.name} in the model's source can't be read: {error.strerror}; Triton runs as user 1000, so give it for example the mode 0755"
         ) from error
-    target.chmod(0o755)
 
 
 def _remove(folder: Path) -> None:
@@ -114,9 +137,8 @@ def _remove(folder: Path) -> None:
         raise FetchError(f"{folder} already exists and was not created by halcyon fetch; remove it")
     for entry in folder.iterdir():
         if entry.is_dir() and not entry.is_symlink():
-            if [below.name for below in entry.iterdir()] == [_ADDED]:
-                (entry / _ADDED).unlink()
-                entry.rmdir()
+            if (entry / _ADDED).is_file():
+                _remove(entry)
                 continue
             raise FetchError(f"{entry} already exists and was not created by halcyon fetch; remove it")
         entry.unlink()

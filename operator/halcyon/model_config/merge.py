@@ -14,7 +14,7 @@ from halcyon.model_config import ensemble, model_config_proto, threads, warmup
 from halcyon.model_config.errors import ConflictError
 from halcyon.model_config.model_config_proto import ModelConfig
 
-_PLATFORMS = {
+PLATFORMS = {
     "onnxruntime_onnx": "onnxruntime",
     "pytorch_libtorch": "pytorch",
     "tensorflow_graphdef": "tensorflow",
@@ -58,7 +58,7 @@ def merge(own: ModelConfig, overlay: Overlay, *, backend_of_file: str = "") -> M
 
 def backend_of(config: ModelConfig) -> str:
     """Return the backend in a configuration's field `backend` or `platform`; empty if neither is set."""
-    return str(config.backend or _PLATFORMS.get(config.platform, config.platform))
+    return str(config.backend or PLATFORMS.get(config.platform, config.platform))
 
 
 def changes(before: ModelConfig, after: ModelConfig) -> list[str]:

@@ -25,6 +25,7 @@ def pod(tmp_path: Path) -> Pod:
 
 
 def test_a_model_of_a_backend_on_the_list_is_brought(pod: Pod) -> None:
+    pod.put("1/model.plan")
     for own in ('backend: "onnxruntime"', 'platform: "tensorrt_plan"', 'platform: "onnxruntime_onnx"'):
         pod.put("config.pbtxt", own)
         assert pod.fetch(Overlay("m"), ALLOWED) == 0

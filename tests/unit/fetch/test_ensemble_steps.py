@@ -25,7 +25,7 @@ def changed(config: str, old: str, new: str, nth: int = 0) -> str:
 @pytest.fixture
 def pod(tmp_path: Path) -> Pod:
     (tmp_path / "source").mkdir()
-    put(Pod(tmp_path), PIPELINE)
+    put(Pod(tmp_path), PIPELINE | dict.fromkeys(("pre/1/model.onnx", "main/1/model.onnx"), "a model"))
     return Pod(tmp_path)
 
 

@@ -113,6 +113,7 @@ def test_folders_that_triton_takes_for_versions_are_left_out(pod: Pod, capsys: p
 )
 def test_a_configuration_has_only_spaces_and_bytes_for_triton(pod: Pod, own: bytes, written: str) -> None:
     pod.put("1/model.py")
+    pod.put("1/#\u00a0")
     pod.put("config.pbtxt", own + OWN.encode())
 
     assert pod.fetch(Overlay("m")) == 0

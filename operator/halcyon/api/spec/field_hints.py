@@ -45,7 +45,7 @@ OBJECTS: Final[Mapping[str, str]] = {
 
 EXAMPLES: Final[Mapping[str, str]] = {
     "spec.scaling.schedules[].start": "a cron expression, for example start: 0 8 * * 1-5",
-    "spec.model.source.uri": "for example uri: s3://models/resnet50, gs://models/resnet50 (no / at the end, and a bucket of 3 to 63 characters) or https://host/resnet50.tar.gz",
+    "spec.model.source.uri": "for example uri: s3://models/resnet50, gs://models/resnet50 (no / at the end, and a bucket of 3 to 63 characters) or https://host/resnet50.tar.gz (no password, query or % in it: set credentials.secretName instead)",
     "spec.model.source.digest": "sha256: and 64 hexadecimal digits, as sha256sum prints them",
 }
 """Examples for fields that need more than one value or an explanation."""

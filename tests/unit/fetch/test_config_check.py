@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from halcyon.fetch import triton_syntax
+from halcyon.fetch import config_check
 from halcyon.model_config import config_pbtxt
 from halcyon.model_config.errors import ModelConfigError
 from tests.unit.fetch.test_main import Pod
@@ -29,7 +29,7 @@ _SLOTS = "sequence_batching {{ direct {{ minimum_slot_utilization: {} }} }}"
     ],
 )
 def test_literals_that_triton_accepts_pass(content: str) -> None:
-    triton_syntax.check(content.encode())
+    config_check.check_literals(content.encode())
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_literals_that_triton_accepts_pass(content: str) -> None:
 )
 def test_literals_that_triton_rejects_are_quoted_with_their_place(content: str, column: int, problem: str) -> None:
     with pytest.raises(ModelConfigError, match=r"^config\.pbtxt") as raised:
-        triton_syntax.check(f"\n# 1_000\n{content}".encode())
+        config_check.check_literals(f"\n# 1_000\n{content}".encode())
 
     assert str(raised.value).startswith(f"config.pbtxt, line 3, column {column}: {problem}")
 
