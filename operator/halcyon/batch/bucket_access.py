@@ -112,8 +112,9 @@ def refusal(spec: BatchInferenceSpec, namespace: str, policy: SitePolicy, own_se
                 continue
             if message := rule.violation(subject):
                 text = message.replace("spec.model.source", place).replace("spec.runtime.", "spec.")
-                text = text.replace("source:", f"{place.removeprefix('spec.')}:")
-                return text.replace("the model there", "the data there")
+                return text.replace("source:", f"{place.removeprefix('spec.')}:").replace(
+                    "the model there", "the data there"
+                )
     return ""
 
 
@@ -125,8 +126,10 @@ def api_keys_refusal(secret: str, model: str, namespace: str, policy: SitePolicy
     clause = f"spec.traffic.apiKeys.secretName of {model} is {secret}"
     if f"{namespace}/{secret}" == own_secret:
         return f"{clause}, the Secret with the operator's private key; use another Secret"
-    model_spec, keys = ModelSpec(source=Source.model_validate(_ANY_CLAIM)), ApiKeys(secret_name=secret)
-    spec = Spec(model=model_spec, traffic=Traffic(api_keys=keys))
+    spec = Spec(
+        model=ModelSpec(source=Source.model_validate(_ANY_CLAIM)),
+        traffic=Traffic(api_keys=ApiKeys(secret_name=secret)),
+    )
     rule = next(rule for rule in RULES if rule.value == "models.secrets")
     message = rule.violation(PolicySubject(spec, namespace, policy))
     return message.replace(f"spec refers to the Secrets {secret}", clause)

@@ -20,8 +20,7 @@ def with_sole_owner(entries: Iterable[Entry], manager: str, path: Sequence[str])
     value of `managedFields`. An example of `path` is `("spec", "template")`.
     """
     copies = [copy.deepcopy(dict(entry)) for entry in entries]
-    fields_of_apply = {"manager": manager, "operation": "Apply", "subresource": ""}
-    ours = next((e for e in copies if all(e.get(name, "") == value for name, value in fields_of_apply.items())), None)
+    ours = next((entry for entry in copies if _is_apply(entry, manager)), None)
     if ours is None:
         return None
     moved = [fields for entry in copies if entry is not ours and (fields := _pop(entry, path))]
@@ -33,6 +32,10 @@ def with_sole_owner(entries: Iterable[Entry], manager: str, path: Sequence[str])
     for fields in moved:
         _add(owned, fields)
     return [entry for entry in copies if entry.get("fieldsV1")]
+
+
+def _is_apply(entry: Entry, manager: str) -> bool:
+    return (entry.get("manager"), entry.get("operation"), entry.get("subresource", "")) == (manager, "Apply", "")
 
 
 def _pop(entry: Entry, path: Sequence[str]) -> dict[str, Any]:

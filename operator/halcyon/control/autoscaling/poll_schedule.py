@@ -23,8 +23,7 @@ class PollSchedule(Generic[K]):
 
     def keep(self, keys: Iterable[K], now: float) -> None:
         """Replace the list of keys. New keys are polled for the first time within one period."""
-        phases = {key: zlib.crc32(str(key).encode()) / 2**32 for key in keys}  # pseudo-random, from 0 to 1
-        self._due = {key: self._due.get(key, now + self._every_s * phase) for key, phase in phases.items()}
+        self._due = {key: self._due.get(key, now + self._every_s * _phase(key)) for key in keys}
         self._under_way &= self._due.keys()
 
     def take(self, now: float) -> list[K]:
@@ -41,3 +40,8 @@ class PollSchedule(Generic[K]):
     def done(self, key: K) -> None:
         """Mark the poll of a key as finished."""
         self._under_way.discard(key)
+
+
+def _phase(key: Hashable) -> float:
+    """Return a pseudo-random number from 0 to 1 that depends only on the key."""
+    return zlib.crc32(str(key).encode()) / 2**32

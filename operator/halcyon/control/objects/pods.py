@@ -297,8 +297,7 @@ def _failures(pod: Object) -> list[PodFailure]:
         waiting = status["state"].get("waiting") or {}
         terminated = status["state"].get("terminated") or status["lastState"].get("terminated") or {}
         if waiting.get("reason") in _PULL:
-            text = f"container {status['name']}: {waiting['reason']}: {waiting.get('message') or status.get('image')}"
-            failures.append(PodFailure(Reason.IMAGE_PULL_FAILED, text, name))
+            failures.append(PodFailure(Reason.IMAGE_PULL_FAILED, _pull(status, waiting), name))
         elif status["name"] == names.FETCHER and terminated.get("exitCode"):
             failures.append(_fetch(terminated, name))
         elif waiting.get("reason") in {"CreateContainerConfigError", "CreateContainerError"}:
@@ -333,6 +332,10 @@ def _unplaced(pod: Object) -> str:
     return ""
 
 
+def _pull(status: Mapping[str, Any], waiting: Mapping[str, Any]) -> str:
+    return f"container {status['name']}: {waiting['reason']}: {waiting.get('message') or status.get('image')}"
+
+
 def _create(waiting: Mapping[str, Any]) -> str:
     message = str(waiting.get("message"))
     # containerd 1.6 and 1.7 report this for a volume type that they don't support (checked with 1.6.20).
@@ -350,8 +353,11 @@ def _fetch(terminated: Mapping[str, Any], pod: str) -> PodFailure:
         report = json.loads(terminated.get("message") or "")
         reason, message = str(report["reason"]), str(report["message"])
     except (ValueError, KeyError, TypeError, RecursionError):
-        text = f"container fetch terminated: {terminated.get('reason')} (exit code {terminated.get('exitCode')})"
-        return PodFailure(Reason.CONTAINER_FAILED, f"{text} {terminated.get('message') or ''}".strip(), pod)
+        text = (
+            f"container fetch terminated: {terminated.get('reason')} (exit code {terminated.get('exitCode')}) "
+            f"{terminated.get('message') or ''}"
+        )
+        return PodFailure(Reason.CONTAINER_FAILED, text.strip(), pod)
     reasons = {
         "ModelSourceNotFound": Reason.MODEL_SOURCE_NOT_FOUND,
         "ModelDownloadFailed": Reason.MODEL_DOWNLOAD_FAILED,

@@ -36,11 +36,15 @@ class _GenerationDiffBase(kopf.DiffBaseStorage):
         return {"generation": body["metadata"].get("generation")}
 
     def fetch(self, *, body: kopf.Body) -> Any:
-        status = body.get("status")
-        return {"generation": status.get("observedGeneration") if isinstance(status, Mapping) else None}
+        return {"generation": _observed(body.get("status"))}
 
     def store(self, **_: Any) -> None:
         """Ignore the state of kopf's change detection, so that nothing is stored in the object."""
+
+
+def _observed(status: object) -> object:
+    """Return the observedGeneration of a status; None if the status has none, or isn't an object."""
+    return status.get("observedGeneration") if isinstance(status, Mapping) else None
 
 
 def registry(enqueue: Callable[[Key], None], kubeconfig: str | None) -> kopf.OperatorRegistry:

@@ -21,7 +21,7 @@ from halcyon.control.state.ownership import child_condition, own
 from halcyon.control.state.scope import Scope
 from halcyon.kube import kinds
 from halcyon.scaling.lazy_text import plain
-from halcyon.scaling.policy.decision import Decision, Signal, counted
+from halcyon.scaling.policy.decision import Change, Decision, Signal, counted
 
 _LONG = 1024
 """Maximum length of a message in `status.scaling`, in characters, as set by the schema."""
@@ -198,10 +198,7 @@ def make(scope: Scope, plan: ReconcilePlan) -> dict[str, Any]:
     elif plan.actuator is Actuator.HPA and scaling["policy"] == "Rules":
         scaling |= _hpa_decision(scope, decision)
     if scope.scaling.changes:
-        scaling["decisions"] = [
-            {"time": rfc3339(change.at), "before": change.before, "after": change.after, "why": change.why[:_LONG]}
-            for change in scope.scaling.changes
-        ]
+        scaling["decisions"] = [_change(change) for change in scope.scaling.changes]
     return scaling
 
 
@@ -285,3 +282,7 @@ def _signal(signal: Signal) -> dict[str, Any]:
     if signal.at is not None:
         fields["observedAt"] = rfc3339(signal.at)
     return fields
+
+
+def _change(change: Change) -> dict[str, Any]:
+    return {"time": rfc3339(change.at), "before": change.before, "after": change.after, "why": change.why[:_LONG]}

@@ -97,8 +97,7 @@ def servers_ready(scope: Scope, plan: ReconcilePlan) -> Condition:
     dead = backend.dead_backend(scope)
     stuck = volume_attachment.first_conflict(scope.pods, scope.source.exclusive)
     stuck = stuck or pod_preparation.first_unprepared(scope.pods, scope.now)
-    replica_failure = deployment_condition(scope, plan, "ReplicaFailure")
-    rejection = str(replica_failure.get("message")) if replica_failure.get("status") == "True" else ""
+    rejection = _replica_failure(scope, plan)
     if failure:
         stuck = f"pod {failure.pod}: {failure.message}{_pull_hint(scope, plan.spec, failure)}"
     detail = rejection or dead or stuck or _failed_pod(scope)
@@ -136,6 +135,11 @@ def home_slot(plan: ReconcilePlan) -> Slot:
 def deployment_condition(scope: Scope, plan: ReconcilePlan, condition_type: str) -> Mapping[str, Any]:
     """Return a condition of the server Deployment in the home slot; empty if it is absent."""
     return child_condition(scope, kinds.DEPLOYMENT, names.server(scope.key.name, home_slot(plan)), condition_type)
+
+
+def _replica_failure(scope: Scope, plan: ReconcilePlan) -> str:
+    condition = deployment_condition(scope, plan, "ReplicaFailure")
+    return str(condition.get("message")) if condition.get("status") == "True" else ""
 
 
 def _failed_pod(scope: Scope) -> str:

@@ -95,8 +95,7 @@ def _conditions(scope: Scope, plan: ReconcilePlan) -> list[Condition]:
     stalled = _stalled(scope, plan, accepted, loaded, served)
     in_effect = plan.spec is not None and not plan.conflicts
     reconciling = None if stalled else _reconciling(scope, plan, served, balancer)
-    is_direct = plan.spec is not None and routing_mode.is_direct(plan.spec)
-    traffic = readiness.traffic(served, routed if routed is not None and is_direct else balancer, loaded)
+    traffic = readiness.traffic(served, _entry_point(plan, balancer, routed), loaded)
     candidates = (
         readiness.ready(accepted, traffic, in_effect=in_effect),
         accepted,
@@ -194,6 +193,11 @@ def _balancer_ready(scope: Scope, plan: ReconcilePlan) -> Condition:
     elif scope.balancer_failure:
         text += f": {scope.balancer_failure}"
     return Condition(Type.BALANCER_READY, status=False, reason=Reason.BALANCER_NOT_READY, message=text)
+
+
+def _entry_point(plan: ReconcilePlan, balancer: Condition, routed: Condition | None) -> Condition:
+    """Return the condition of the component to which clients connect: BalancerReady or RoutesAccepted."""
+    return routed if routed is not None and plan.spec is not None and routing_mode.is_direct(plan.spec) else balancer
 
 
 # Deployment status   pods                                              Reconciling
