@@ -1,6 +1,6 @@
 """Requests at a server whose node is lost without a word: no packet to or from it arrives.
 
-    unshare --net python -m tests.integration.balancer.lost_server
+    unshare --net python -m tests.integration.clients.lost_server
 
 The namespace keeps the packet filter away from other processes, and ends with this one. Prints the outcomes as JSON.
 """

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from halcyon.balancer.config.haproxy_cfg import LOST_SERVER_S
-from tests.integration.balancer.lost_server import SLOW_S
+from tests.integration.clients.lost_server import SLOW_S
 
 
 @pytest.fixture(scope="module")
 def outcomes() -> dict[str, Any]:
     if os.geteuid() != 0:
         pytest.skip("only root can make a network namespace with a packet filter")
-    command = ["unshare", "--net", "sh", "-c", 'ip link set lo up; exec "$0" -m tests.integration.balancer.lost_server']
+    command = ["unshare", "--net", "sh", "-c", 'ip link set lo up; exec "$0" -m tests.integration.clients.lost_server']
     ended = subprocess.run([*command, sys.executable], check=True, capture_output=True, text=True, timeout=150)
     outcomes: dict[str, Any] = json.loads(ended.stdout)
     return outcomes
