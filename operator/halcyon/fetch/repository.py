@@ -10,8 +10,9 @@ that is not active yet. In the source, which is mounted read-only, this change w
 user, because all containers of the pod run as the same user. Source: triton-inference-server/python_backend,
 src/stub_launcher.cc, Launch.
 
-Files of labels are copied, too: from Triton 26.02 on, a model doesn't load if such a file is a link that leads out of
-the model's folder. Source: triton-inference-server/core#465.
+Files of labels, and the library of the field `runtime`, are copied, too: from Triton 26.02 on, a model doesn't load if
+such a file is a link that leads out of the model's folder. Source: triton-inference-server/core, src/model.cc and
+src/backend_model.cc, IsChildPathEscapingParentPath.
 """
 
 from __future__ import annotations
@@ -60,7 +61,11 @@ def assemble(repository: Path, model_name: str, folder: ModelFolder, config: byt
     if folder.added_version is not None:
         (unfinished / str(folder.added_version)).mkdir()
         (unfinished / str(folder.added_version) / _ADDED).touch()
-    copied = {PurePosixPath(output.label_filename) for output in config_pbtxt.parse_if_valid(config).output}
+    parsed = config_pbtxt.parse_if_valid(config)
+    copied = {PurePosixPath(output.label_filename) for output in parsed.output}
+    library = folder.path / parsed.runtime
+    if library.is_file() and library.stat().st_size <= _MAX_COPIED_BYTES:
+        copied.add(PurePosixPath(parsed.runtime))
     for name in folder.names:
         if name == STUB and (folder.path / name).is_file():
             _copy(folder.path / name, unfinished / name)

@@ -195,6 +195,13 @@ def test_212_files_of_labels_lie_inside_the_folder_of_their_model(pod: Pod, path
     assert names_in(pod.repository) == ["m"]
 
 
+def test_libraries_of_a_runtime_lie_inside_the_folder_of_their_model(pod: Pod) -> None:
+    accepted(pod, 'backend: "own" runtime: "libtriton_own.so"', "1/weights.bin", "libtriton_own.so", "libother.so")
+    folder = (pod.repository / "m").resolve()
+    assert (folder / "libtriton_own.so").resolve().is_relative_to(folder)
+    assert (folder / "libother.so").is_symlink()
+
+
 def test_207_absent_files_of_initial_states_are_named(pod: Pod) -> None:
     initial = 'initial_state { name: "s" data_type: TYPE_FP32 dims: [ 1 ] data_file: "s1" }'
     state = f'state {{ input_name: "s_in" output_name: "s_out" data_type: TYPE_FP32 dims: [ 1 ] {initial} }}'
