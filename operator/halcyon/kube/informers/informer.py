@@ -96,6 +96,8 @@ class Informer:
     index: Callable[[Object], Iterable[str]] = no_index
     """Function that returns the index values by which `find` finds an object within its namespace."""
     listeners: list[OnChange] = field(default_factory=list)
+    optional: bool = False
+    """Whether one of several namespaces counts as empty while the operator may not list the kind there."""
     packed: bool = False
     """Whether the cache keeps the objects as compressed JSON, because there are many and they are read rarely."""
     malformed: Malformed = field(default_factory=Malformed)
@@ -224,8 +226,9 @@ class Informer:
             self.synced.set()
 
     async def _is_gone(self, namespace: str, error: Exception) -> bool:
-        """Return whether a namespace, one of several, seems to be deleted: the operator may not even list models there.
+        """Return whether a namespace, one of several, counts as empty after a denial.
 
+        It does if the kind is optional. It also does if it seems to be deleted: not even models may be listed there.
         The operator's Role is deleted with the namespace. The caches of the other namespaces must not wait for it.
         """
         if len(self._scopes) == 1 or not _is_denial(error):
@@ -234,7 +237,7 @@ class Informer:
             await self.client.list(MODEL_DEPLOYMENT, namespace=namespace, metadata_only=True)
         except errors.HalcyonError as denial:
             return _is_denial(denial)
-        return False
+        return self.optional
 
     def _proceed(self, scope: _Scope, version: str) -> None:
         """Record that the cache includes all changes up to this resource version."""
