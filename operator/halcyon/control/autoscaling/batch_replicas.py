@@ -33,7 +33,9 @@ class BatchReplicas:
         """
         demands = self.demands(key)
         if demands is None and decision.desired is not None and decision.desired < decision.current:
-            text = f"{counted(decision.current)} stay until BatchInferences have been read. For users: {decision.why}"
+            text = (
+                f"{counted(decision.current)} stay until the BatchInferences have been read. For users: {decision.why}"
+            )
             return replace(decision, desired=decision.current, text=text)
         if not demands or spec.scaling is None:
             return decision

@@ -130,8 +130,7 @@ class Informer:
         """
         if isinstance(self._objects, PackedObjects):
             return self._objects.version(key)
-        obj = self._objects.get(key)
-        return None if obj is None else _version(obj)
+        return None if (obj := self._objects.get(key)) is None else _version(obj)
 
     def find(self, namespace: str, word: str) -> list[Object]:
         """Return the objects in the namespace that have this index value, sorted by name."""
@@ -149,8 +148,7 @@ class Informer:
         scope = self._scopes.get(key.namespace if self.namespaces else "")
         if scope is not None and scope.seen >= version:
             return True
-        cached = self.version(key)
-        return cached is not None and int(cached) >= version
+        return (cached := self.version(key)) is not None and int(cached) >= version
 
     async def is_served(self) -> bool | None:
         """Return whether the API server has the kind and lets this client list it in a namespace; None if it is too busy."""
