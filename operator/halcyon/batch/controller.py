@@ -75,7 +75,7 @@ class BatchController:
     def __post_init__(self) -> None:
         """Create the informers. They are started by `run`."""
         self.queue = WorkQueue(self.clock)
-        self.batches = self._informer(BATCH_INFERENCE, "", index=_model_name)
+        self.batches = self._informer(BATCH_INFERENCE, "", index=_model_name, optional=True)
         self.jobs = self._informer(JOB, LABEL)
         self.pods = self._informer(kinds.POD, LABEL, index=_batch_name, project=runner_pod.project)
         self.batches.listeners.append(self._batch_changed)
@@ -104,9 +104,7 @@ class BatchController:
 
     def running(self, model: Key) -> tuple[RunningBatch, ...]:
         """Return the BatchInferences of a model that are neither paused nor complete nor failed."""
-        batches = {
-            Key(model.namespace, b["metadata"]["name"]): b for b in self.batches.find(model.namespace, model.name)
-        }
+        batches = {Key(model.namespace, b["metadata"]["name"]): b for b in self.batches.find(*model)}
         run = {key for key in batches if not self.pods.synced.is_set() or runner_pod.address(self._pod(key))}
         return tuple(filter(None, (remaining(batch, has_runner=key in run) for key, batch in batches.items())))
 
@@ -230,6 +228,7 @@ class BatchController:
         if has_failed and spec.suspend:  # without the Job, the batch can be resumed, also once its model is back
             return await self._replace(key, present)
         if isinstance(model, Obstacle):
+            self._responded_at.pop(key, None)  # it isn't polled meanwhile
             if not has_failed:
                 await self._suspend(present, is_suspended=spec.suspend or model.reason in WITHOUT_RUNNER)
             return self._failed(key) if has_failed else Observed(model, progress=self._progress.get(key))

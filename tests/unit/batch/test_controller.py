@@ -251,3 +251,25 @@ def test_a_runner_that_no_longer_responds_is_pending(monkeypatch: pytest.MonkeyP
         now += 25
     assert shown == ["Running", "Running", "Running", "Pending"]
     assert batch.reconcile()[1] == "the runner has not responded for more than 60 s, at port 8080 of its pod"
+
+
+def test_a_runner_isnt_silent_while_its_model_is_an_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Meanwhile it isn't polled, so the first poll that fails is no minute of silence."""
+    batch, now = Batch(ApiServer(), BatchSite("i")), 1000.0
+    batch.controller.clock = SplitClock(lambda: now, lambda: 1e9 + now)
+    batch.reconcile()
+    job = batch.server.objects[JOB]
+    batch.controller.jobs._take({**job, "metadata": {**job["metadata"], "resourceVersion": "1"}})
+    batch.controller.pods._take(runner("Running"))
+    answers: list[BatchProgress | None] = [BatchProgress(total=10, done=2, rows_per_s=5.0, left_s=2.0)]
+
+    async def poll(_session: object, _host: str) -> BatchProgress | None:
+        return answers.pop() if answers else None
+
+    monkeypatch.setattr(runner_pod, "poll", poll)
+    assert batch.reconcile()[0] == "Running"
+    model, batch.controller.model = batch.controller.model, lambda _: None
+    now += 100
+    assert batch.reconcile()[0] == "ModelNotFound"
+    batch.controller.model = model
+    assert batch.reconcile()[0] == "Running"

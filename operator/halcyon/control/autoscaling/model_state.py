@@ -68,8 +68,8 @@ class ModelState:
         """Return whether the decision must be published in the status now.
 
         Changes of the replicas and of the message about another writer are published at once. The same applies if all
-        signals become unknown or known, and if a missing signal becomes known. Changes of other values are published once they have lasted `MOVED_FOR_S`, and at least
-        `every_s` seconds after the last publication.
+        signals become unknown or known, and if a missing signal becomes known. Changes of other values must have lasted
+        `MOVED_FOR_S`, and are published at least `every_s` seconds after the last publication.
         """
         published = self.shown
         if published is None:

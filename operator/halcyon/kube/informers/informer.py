@@ -96,6 +96,8 @@ class Informer:
     index: Callable[[Object], Iterable[str]] = no_index
     """Function that returns the index values by which `find` finds an object within its namespace."""
     listeners: list[OnChange] = field(default_factory=list)
+    optional: bool = False
+    """Whether one of several namespaces counts as empty while the operator may not list the kind there."""
     packed: bool = False
     """Whether the cache keeps the objects as compressed JSON, because there are many and they are read rarely."""
     malformed: Malformed = field(default_factory=Malformed)
@@ -128,8 +130,7 @@ class Informer:
         """
         if isinstance(self._objects, PackedObjects):
             return self._objects.version(key)
-        obj = self._objects.get(key)
-        return None if obj is None else _version(obj)
+        return None if (obj := self._objects.get(key)) is None else _version(obj)
 
     def find(self, namespace: str, word: str) -> list[Object]:
         """Return the objects in the namespace that have this index value, sorted by name."""
@@ -147,8 +148,7 @@ class Informer:
         scope = self._scopes.get(key.namespace if self.namespaces else "")
         if scope is not None and scope.seen >= version:
             return True
-        cached = self.version(key)
-        return cached is not None and int(cached) >= version
+        return (cached := self.version(key)) is not None and int(cached) >= version
 
     async def is_served(self) -> bool | None:
         """Return whether the API server has the kind and lets this client list it in a namespace; None if it is too busy."""
@@ -224,8 +224,9 @@ class Informer:
             self.synced.set()
 
     async def _is_gone(self, namespace: str, error: Exception) -> bool:
-        """Return whether a namespace, one of several, seems to be deleted: the operator may not even list models there.
+        """Return whether a namespace, one of several, counts as empty after a denial.
 
+        It does if the kind is optional. It also does if it seems to be deleted: not even models may be listed there.
         The operator's Role is deleted with the namespace. The caches of the other namespaces must not wait for it.
         """
         if len(self._scopes) == 1 or not _is_denial(error):
@@ -234,7 +235,7 @@ class Informer:
             await self.client.list(MODEL_DEPLOYMENT, namespace=namespace, metadata_only=True)
         except errors.HalcyonError as denial:
             return _is_denial(denial)
-        return False
+        return self.optional
 
     def _proceed(self, scope: _Scope, version: str) -> None:
         """Record that the cache includes all changes up to this resource version."""

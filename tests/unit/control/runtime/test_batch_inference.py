@@ -18,9 +18,10 @@ from halcyon.control.runtime.batch_inference import class_of, demand, demands, i
 from halcyon.kube import errors
 from halcyon.kube.client import Object
 from halcyon.kube.clock import SYSTEM_CLOCK
-from halcyon.kube.kinds import Key
+from halcyon.kube.kinds import BATCH_INFERENCE, Key, Kind
 from halcyon.scaling.policy.batch_demand import BatchDemand
 from tests.unit.kube.memory_kube import MemoryKube
+from tests.unit.kube.virtual_time import VirtualTime, run
 
 RUNNING = RunningBatch("nightly", rows_left=500, deadline=1000.0, max_replicas=3, may_wake=True, gentle=False)
 GENTLE = replace(RUNNING, name="weekly", gentle=True)
@@ -80,3 +81,25 @@ async def test_demands_are_unknown_until_batches_are_read_or_their_kind_is_absen
     controller._is_absent = False
     controller.batches.synced.set()
     assert read(model) == ()
+
+
+def test_demands_are_known_if_batches_are_forbidden_in_another_namespace() -> None:
+    class Kinds(MemoryKube):
+        @override
+        async def list(self, kind: Kind, *, namespace: str = "", **_: Any) -> tuple[list[Object], str]:
+            if kind == BATCH_INFERENCE and namespace == "old":
+                raise errors.Refused(403, "batchinferences is forbidden")
+            return [], "5"
+
+        @override
+        def watch(self, *_: Any, **__: Any) -> Any:
+            raise errors.Unreachable("closed")
+
+    async def scenario(_: VirtualTime) -> object:
+        controller = BatchController(Kinds(), SYSTEM_CLOCK, BatchSite("i"), lambda _: None, ("old", "team"))
+        running = asyncio.ensure_future(controller.run())
+        await asyncio.sleep(60)
+        running.cancel()
+        return demands(controller)(Key("team", "digits"))
+
+    assert run(scenario) == ()
