@@ -1,7 +1,7 @@
 """Detection of pods whose node takes too long to prepare their volumes, their network or their first image. Pure.
 
-Kubelets without kubernetes/kubernetes#134660 pull an image before they set the condition. They report the reason only
-in Events. The operator has no permission to read Events, so its message names the command that shows them.
+Kubelets without kubernetes/kubernetes#134660 pull an image before they set the condition. Kubelets report the reason
+only in Events. The operator has no permission to read Events, so its message names the command that shows them.
 """
 
 from __future__ import annotations
