@@ -178,8 +178,8 @@ def _defaults(out: Writer, plan: BalancerPlan) -> None:
     out.add("timeout queue $ms", ms=plan.queue_timeout_ms)
     out.add("timeout server $ms", ms=plan.response_timeout_ms)
     # If a server's node is lost, nothing is acknowledged, and its requests end or are retried long before `timeout server`. A slow server
-    # isn't affected, because its kernel acknowledges. `tcp-ut` of the servers applies to sent data, and these probes to requests that
-    # have been acknowledged.
+    # isn't affected, because its kernel acknowledges, unless it reads nothing of a large request for that time: Linux applies `tcp-ut`
+    # to a closed window, too. `tcp-ut` of the servers applies to sent data, and these probes to requests that have been acknowledged.
     out.add("option srvtcpka")
     out.add(f"srvtcpka-idle {_KEEPALIVE_S}s")
     out.add(f"srvtcpka-intvl {_KEEPALIVE_S}s")

@@ -1,7 +1,7 @@
-"""Detection of pods whose node takes too long to mount their volumes and to set up their network. Pure.
+"""Detection of pods whose node takes too long to prepare their volumes, their network or their first image. Pure.
 
-The kubelet reports the reason only in Events, for example a missing Secret or an error of a CSI driver. The operator
-has no permission to read Events, so its message names the command that shows them.
+Kubelets without kubernetes/kubernetes#134660 pull an image before they set the condition. Kubelets report the reason
+only in Events. The operator has no permission to read Events, so its message names the command that shows them.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def first_unprepared(server_pods: Iterable[Object], now: float) -> str:
         if since is not None and now - since >= PREPARATION_LIMIT_S:
             meta, node = pod["metadata"], pod["spec"].get("nodeName")
             return (
-                f"node {node} has not mounted the volumes of pod {meta['name']} or set up its network for more than "
-                f"{PREPARATION_LIMIT_S:.0f} s; the pod's events show the reason, for example a missing Secret: kubectl "
-                f"describe pod {meta['name']} -n {meta['namespace']}"
+                f"node {node} has been preparing pod {meta['name']} (volumes, network, first image) for more than "
+                f"{PREPARATION_LIMIT_S:.0f} s; the pod's events show the reason, for example a missing Secret or a slow "
+                f"image pull: kubectl describe pod {meta['name']} -n {meta['namespace']}"
             )
     return ""
 

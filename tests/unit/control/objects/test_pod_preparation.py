@@ -39,8 +39,8 @@ def test_an_unprepared_pod_is_reported_with_its_node_and_a_command() -> None:
     assert first_unprepared([pod()], now - 1) == ""
     assert due_s([pod()], now - 1) == 1
     assert first_unprepared([pod()], now) == (
-        "node gpu-1 has not mounted the volumes of pod m-a-1 or set up its network for more than 120 s; the pod's events "
-        "show the reason, for example a missing Secret: kubectl describe pod m-a-1 -n team"
+        "node gpu-1 has been preparing pod m-a-1 (volumes, network, first image) for more than 120 s; the pod's events "
+        "show the reason, for example a missing Secret or a slow image pull: kubectl describe pod m-a-1 -n team"
     )
     assert due_s([pod()], now) is None
 

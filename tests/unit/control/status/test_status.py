@@ -271,7 +271,13 @@ def test_servers_that_are_partly_ready_say_what_the_others_wait_for() -> None:
             "401 Unauthorized",
             ". Check spec.runtime.imagePullSecrets: kubectl get secret regcred other -n team",
         ),
+        (
+            {},
+            "failed to fetch anonymous token: unexpected status: 403 Forbidden",
+            ". If the registry is private, name a Secret with its credentials in spec.runtime.imagePullSecrets",
+        ),
         ({}, "manifest unknown", ""),
+        ({}, "failed to extract layer: open /var/lib/x: permission denied", ""),
     ],
 )
 def test_image_pulls_without_credentials_get_advice(runtime: dict[str, object], message: str, hint: str) -> None:
