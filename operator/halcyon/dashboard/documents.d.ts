@@ -279,6 +279,8 @@ export interface PageListener {
   state: (live: boolean, why: string) => void;
   signIn: (error: { message: string }) => void;
   links: () => Links;
+  /** Returns the name of the cluster; empty if it has none. */
+  cluster: () => string;
 }
 
 /** A measured number of `halcyon bench`. Its fields are described in docs/reference/bench.md. */

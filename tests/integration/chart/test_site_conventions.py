@@ -129,3 +129,13 @@ def test_a_route_leads_to_the_dashboard() -> None:
 )
 def test_a_route_to_nothing_is_refused(values: dict[str, Any], message: str) -> None:
     assert message in refusal(laid_over(LOCAL, values))
+
+
+def test_the_operators_volume_keeps_no_autoscaler_from_removing_a_node() -> None:
+    key = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
+    template = find(render(), "Deployment")["spec"]["template"]
+    local = [v["name"] for v in template["spec"]["volumes"] if "emptyDir" in v]
+    assert template["metadata"]["annotations"][key].split(",") == local
+    # The site's own annotations take precedence.
+    chosen = find(render({"podAnnotations": {key: "none", "team": "ml"}}), "Deployment")["spec"]["template"]
+    assert chosen["metadata"]["annotations"] == {key: "none", "team": "ml"}

@@ -82,7 +82,7 @@ async function start() {
 function route() {
   if (!session) return;
   /** @type {import("../documents.js").PageListener} */
-  const listener = { state: showState, signIn: (error) => showSignIn(error.message), links: () => session?.links ?? { grafana: "", alerts: "", runbooks: "" } };
+  const listener = { state: showState, signIn: (error) => showSignIn(error.message), links: () => session?.links ?? { grafana: "", alerts: "", runbooks: "" }, cluster: () => session?.cluster ?? "" };
   const [, query = ""] = location.hash.split("?");
   const parts = pathOf(location.hash).split("/").map(decoded);
   close();

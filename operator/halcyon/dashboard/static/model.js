@@ -277,7 +277,7 @@ export function modelPage(main, namespace, name, params, listener) {
     }
     const ready = page.conditions.find((condition) => condition.type === "Ready");
     refill(state, badge(model.state), ` ${ready ? ready.message : "The operator has not set a status yet."}`);
-    refill(links, ...siteLinks(listener.links(), namespace, name));
+    refill(links, ...siteLinks(listener.links(), listener.cluster(), namespace, name));
     refill(facts, ...factList(page));
     wrong.hidden = !page.problems.length;
     refill(wrong, ...problemList(page, listener.links().runbooks));
@@ -329,12 +329,13 @@ function lastHours(past, hours) {
   return { end: past.end, step: past.step, rate: past.rate.slice(-Math.round((hours * 3600) / past.step)) };
 }
 
-/** Returns links to the site's other tools. @param {import("../documents.js").Links} links @param {string} namespace @param {string} name */
-function siteLinks(links, namespace, name) {
+/** Returns links to the site's other tools. @param {import("../documents.js").Links} links @param {string} cluster empty if it has no name @param {string} namespace @param {string} name */
+function siteLinks(links, cluster, namespace, name) {
   const anchors = [];
-  const parameters = new URLSearchParams({ "var-namespace": namespace, "var-model": name });
+  const parameters = new URLSearchParams({ "var-namespace": namespace, "var-model": name, ...(cluster ? { "var-cluster": cluster } : {}) });
+  const matchers = `namespace="${namespace}",model_deployment="${name}"${cluster ? `,cluster="${cluster}"` : ""}`;
   if (links.grafana) anchors.push(h("a", { href: `${links.grafana}/d/halcyon-model?${parameters}`, rel: "noreferrer" }, "Grafana"));
-  if (links.alerts) anchors.push(h("a", { href: `${links.alerts}/#/alerts?filter=${encodeURIComponent(`{namespace="${namespace}",model_deployment="${name}"}`)}`, rel: "noreferrer" }, "Alerts"));
+  if (links.alerts) anchors.push(h("a", { href: `${links.alerts}/#/alerts?filter=${encodeURIComponent(`{${matchers}}`)}`, rel: "noreferrer" }, "Alerts"));
   if (links.runbooks) anchors.push(h("a", { href: links.runbooks, rel: "noreferrer" }, "Runbooks"));
   return anchors;
 }

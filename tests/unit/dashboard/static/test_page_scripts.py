@@ -1,6 +1,9 @@
 """Pages of the dashboard as their users meet them over time: lost connections, other tabs, odd addresses, other clocks."""
 
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
 
 from tests.unit.dashboard.static.page_script import run
 
@@ -19,18 +22,24 @@ fleetPage(main, new URLSearchParams(QUERY), { state() {}, signIn() {}, links: ()
 streams[0].send("models", fleet);
 result.text = main.textContent;
 """
-MODEL = """
-const { modelPage } = await page("model.js");
-const main = document.getElementById("main");
+DOCUMENTS = """
 const point = (end, rate) => Object.fromEntries([["end", end], ["step", 10], ...["replicas", "ready", "desired", "gpu", "rate", "waiting", "in_triton", "p50", "p95", "p99", "batch", "rejected", "lost", "failed", "errors"].map((field) => [field, [].concat(rate)])]);
 const row = { namespace: "team", name: "m", state: "ready", reason: "Ready", ready: 1, replicas: 1, desired: 1, min: null, max: null, queue_target: null, gpus: 0, cost: null, created: "2026-01-01T00:00:00Z", rollout: null };
 const model = (end, rate, more = {}) => ({ model: row, problems: [], access_log: "None", generation: 1, note: "", largest_batch: null, latency_target_ms: null, conditions: [], scaling: {}, capacity: {}, decisions: [], advice: [], events: [], revision: {}, address: {}, pods: [], balancers: [], now: { rate, errors: null }, newest: point(end, rate), ...more });
+"""
+"""A model's document of the stream, at a time and with rates."""
+MODEL = (
+    DOCUMENTS
+    + """
+const { modelPage } = await page("model.js");
+const main = document.getElementById("main");
 let history_ = { status: 200, body: point(100, [1, 2, 3]) };
 let rates = () => main.elements.filter((each) => each.attributes.class === "readout").map((each) => each.textContent)[0];
 globalThis.respond = (path) => (path.endsWith("/history") ? history_ : path.endsWith("/spec") ? { status: 200, body: { spec: "spec", overlay: "" } } : { status: 200, body: [] });
-const start = () => modelPage(main, "team", "m", new URLSearchParams(), { state() {}, signIn() {}, links: () => ({}) });
+const start = () => modelPage(main, "team", "m", new URLSearchParams(), { state() {}, signIn() {}, links: () => ({}), cluster: () => "" });
 const count = (end) => requests.filter(([, path]) => path.endsWith(end)).length;
 """
+)
 
 
 def app(script: str, *, hash_: str = "", sign_out: int = 200) -> Any:
@@ -219,3 +228,32 @@ result.focused = document.activeElement === document.getElementById("main");
         hash_="#/team/m",
     )
     assert shown == {"prevented": True, "focused": True}
+
+
+@pytest.mark.parametrize("cluster", ["prod-eu-1", ""])
+def test_links_to_other_tools_select_this_cluster(cluster: str) -> None:
+    links = '{ grafana: "https://grafana", alerts: "https://alerts", runbooks: "" }'
+    listener = f'{{ state() {{}}, signIn() {{}}, links: () => ({links}), cluster: () => "{cluster}" }}'
+    shown = run(
+        MODEL
+        + f"""
+modelPage(main, "team", "m", new URLSearchParams(), {listener}); await pass(1);
+streams[0].send("model", model(100, 3)); await pass(1);
+result.links = main.elements.map((each) => each.attributes.href ?? "").filter((each) => each.startsWith("https"));
+"""
+    )
+    grafana, alerts = (urlsplit(link) for link in shown["links"])
+    model = {"var-namespace": ["team"], "var-model": ["m"]}
+    assert parse_qs(grafana.query) == (model | {"var-cluster": [cluster]} if cluster else model)
+    matchers = 'namespace="team",model_deployment="m"' + (f',cluster="{cluster}"' if cluster else "")
+    assert parse_qs(urlsplit(alerts.fragment).query) == {"filter": [f"{{{matchers}}}"]}
+
+
+def test_a_page_gets_the_clusters_name_from_the_session() -> None:
+    session = APP.replace('links: {}, cluster: ""', 'links: { grafana: "https://grafana" }, cluster: "prod-eu-1"')
+    script = """
+streams[0].send("model", model(100, 3)); await pass(1);
+result.links = document.getElementById("main").elements.map((each) => each.attributes.href ?? "");
+"""
+    shown = run(session.replace("HASH", "'#/team/m'").replace("SIGN_OUT", "200") + DOCUMENTS + script)
+    assert "https://grafana/d/halcyon-model?var-namespace=team&var-model=m&var-cluster=prod-eu-1" in shown["links"]
