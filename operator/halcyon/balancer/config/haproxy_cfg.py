@@ -56,7 +56,7 @@ UNUSED_PORT = 1
 # a waiting request from blocking its gRPC channel, because HAProxy opens the window again for what it has received, not for what it has
 # passed on. docs/decisions/0050-far-clients.md has the measurements.
 _CLIENT_WINDOW_BYTES = 4 * 1024 * 1024
-LOST_SERVER_S: Final = 15
+LOST_SERVER_S: Final = 30
 """Seconds without an acknowledgement of the server's kernel, after which a connection to the server counts as lost."""
 _KEEPALIVE_S: Final = 5
 """Seconds between keepalive probes on a connection to a server on which nothing is sent."""

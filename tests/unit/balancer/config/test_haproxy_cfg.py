@@ -154,14 +154,14 @@ def test_a_placed_server_is_enabled_and_the_others_are_disabled() -> None:
     text = render(PLAN, listen=Listen(), placed={ServerKey("a", 2): "10.0.0.7"})
     servers = [line.strip() for line in text.splitlines() if line.strip().startswith("server s")]
     assert servers == [
-        "server s1 127.0.0.1:1 tcp-ut 15s disabled",
-        "server s2 10.0.0.7:8000 tcp-ut 15s",
-        "server s3 127.0.0.1:1 tcp-ut 15s disabled",
-        "server s4 127.0.0.1:1 tcp-ut 15s disabled",
-        "server s1 127.0.0.1:1 tcp-ut 15s track http_a/s1 disabled",
-        "server s2 10.0.0.7:8001 tcp-ut 15s track http_a/s2",
-        "server s3 127.0.0.1:1 tcp-ut 15s track http_a/s3 disabled",
-        "server s4 127.0.0.1:1 tcp-ut 15s track http_a/s4 disabled",
+        "server s1 127.0.0.1:1 tcp-ut 30s disabled",
+        "server s2 10.0.0.7:8000 tcp-ut 30s",
+        "server s3 127.0.0.1:1 tcp-ut 30s disabled",
+        "server s4 127.0.0.1:1 tcp-ut 30s disabled",
+        "server s1 127.0.0.1:1 tcp-ut 30s track http_a/s1 disabled",
+        "server s2 10.0.0.7:8001 tcp-ut 30s track http_a/s2",
+        "server s3 127.0.0.1:1 tcp-ut 30s track http_a/s3 disabled",
+        "server s4 127.0.0.1:1 tcp-ut 30s track http_a/s4 disabled",
     ]
 
 
