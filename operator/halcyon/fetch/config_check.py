@@ -120,7 +120,8 @@ def _files(config: ModelConfig, folder: ModelFolder) -> Iterator[str]:
         for initial in state.initial_state
         if initial.data_file
     ]
-    for field, path in named:
+    for field, named_path in named:
+        path = named_path.lstrip("/")  # Triton joins it to the folder even if it begins with a slash.
         if not (folder.path / path).exists():
             yield f"{FILE} has {field}, and the model's folder lacks the file {path}; {_contents(folder, path)}"
 

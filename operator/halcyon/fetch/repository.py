@@ -62,7 +62,7 @@ def assemble(repository: Path, model_name: str, folder: ModelFolder, config: byt
         (unfinished / str(folder.added_version)).mkdir()
         (unfinished / str(folder.added_version) / _ADDED).touch()
     parsed = config_pbtxt.parse_if_valid(config)
-    copied = {PurePosixPath(output.label_filename) for output in parsed.output}
+    copied = {PurePosixPath(output.label_filename.lstrip("/")) for output in parsed.output}
     library = folder.path / parsed.runtime
     if library.is_file() and library.stat().st_size <= _MAX_COPIED_BYTES:
         copied.add(PurePosixPath(parsed.runtime))

@@ -182,9 +182,10 @@ def test_206_absent_files_of_labels_are_named(pod: Pod) -> None:
     assert "Labels.txt" in message
 
 
-@pytest.mark.parametrize("path", ["labels.txt", "texts/en/labels.txt", "1/labels.txt"])
-def test_212_files_of_labels_lie_inside_the_folder_of_their_model(pod: Pod, path: str) -> None:
-    output = f'output {{ name: "Y" data_type: TYPE_FP32 dims: [ 4 ] label_filename: "{path}" }}'
+@pytest.mark.parametrize("named", ["labels.txt", "texts/en/labels.txt", "1/labels.txt", "/labels.txt"])
+def test_212_files_of_labels_lie_inside_the_folder_of_their_model(pod: Pod, named: str) -> None:
+    path = named.lstrip("/")
+    output = f'output {{ name: "Y" data_type: TYPE_FP32 dims: [ 4 ] label_filename: "{named}" }}'
     for _ in range(2):
         accepted(pod, PYTHON + output, "1/model.py", "texts/en/other.txt", path)
     folder = (pod.repository / "m").resolve()
