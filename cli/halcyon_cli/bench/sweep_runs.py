@@ -102,7 +102,7 @@ def _measurement(prepared: Measurement, point: Point, length_s: float) -> Measur
     scenario = point_scenario(prepared.scenario, point, length_s)
     payload = prepared.payload
     if point.rows is not None:
-        payload = replace(payload, rows=Rows(point.rows, point.rows))
+        payload = replace(payload, rows=Rows(point.rows, point.rows), has_chosen_rows=True)
     sampling = None if prepared.sampling is None else replace(prepared.sampling, idle_s=0.0)
     target = _target(prepared.target, point)
     measurement = replace(

@@ -83,12 +83,12 @@ NEGATIVE_RESULTS: Mapping[str, str] = {
     "lint": "there are errors",
     "pause": "the operator doesn't confirm the pause, or a model couldn't be changed",
     "plan": "the operator would reject the spec",
-    "status": "the current spec is not served",
-    "tune": "no better settings are shown, and none are ruled out",
-    "variants": "a variant couldn't be made",
     "refresh": "a model did not reach its new template",
     "resume": "a model couldn't be changed",
     "scale": "the operator doesn't confirm the pause",
+    "status": "the current spec is not served",
+    "tune": "no better settings are shown, and none are ruled out",
+    "variants": "a variant couldn't be made",
 }
 """Meanings of exit status 1, by command. Commands that aren't listed never exit with 1."""
 EXIT_STATUSES = (

@@ -6,6 +6,7 @@ Out of scope: the rules (`halcyon.api`) and how violations get their line number
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
@@ -18,6 +19,10 @@ from halcyon_cli.arguments.options import FILE, Output, emit, output_options
 from halcyon_cli.errors import InputError
 
 MAX_BYTES = 16 * 2**20
+_OTHERS = re.compile(
+    r"^apiVersion: *(?:serving\.kserve\.io|machinelearning\.seldon\.io|mlops\.seldon\.io)/", re.MULTILINE
+)
+_MIGRATE = "; docs/guides/migrating.md maps the fields of KServe and Seldon Core to it"
 _SUFFIXES = {".yaml", ".yml", ".json"}
 _EPILOG = """\
 \b
@@ -74,7 +79,7 @@ def main(files: Sequence[Path], more: Sequence[Path], strict: bool, output: Outp
     if not any(counts.values()) and not findings:
         raise InputError(
             f"{', '.join(map(input_files.name, files))}: no ModelDeployment or BatchInference in it; a document needs one of these kinds, for "
-            "example kind: ModelDeployment"
+            "example kind: ModelDeployment" + (_MIGRATE if any(map(_OTHERS.search, texts.values())) else "")
         )
     levels = Counter(finding.level for finding in findings)
     if output.form == "sarif":

@@ -11,7 +11,7 @@ import numpy as np
 
 from halcyon_measure.engine.hooks import HookSettings
 from halcyon_measure.errors import TensorError
-from halcyon_measure.inputs.payloads import Payload, Rows, file_payloads, random_payloads
+from halcyon_measure.inputs.payloads import Payload, Rows, batches, file_payloads, random_payloads
 from halcyon_measure.inputs.tensors import InputFile
 from halcyon_measure.protocols.target import Target
 from halcyon_measure.schedule.scenario import Scenario
@@ -24,6 +24,8 @@ class PayloadSettings:
     samples: tuple[tuple[tuple[str, str], ...], ...] = ()
     """Files of each sample, as pairs (input name or "", path); empty for random values."""
     rows: Rows = field(default_factory=Rows)
+    has_chosen_rows: bool = False
+    """Whether a file with another number of rows is an error. If not, such a file is sent with its own rows."""
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
     """Shapes of the inputs without the row dimension, as pairs (input name, shape)."""
     pixel_scale: float | None = None
@@ -33,7 +35,8 @@ class PayloadSettings:
         """Return the payloads for the model of the target.
 
         Raises:
-            TensorError: a file can't be read or doesn't fit its input, or the size of an input's dimension is unknown.
+            TensorError: a file can't be read, doesn't fit its input or has other rows than the chosen ones, or the size of
+                an input's dimension is unknown.
         """
         if target.api == "post":
             bodies = [path for sample in self.samples for _, path in sample]
@@ -41,7 +44,18 @@ class PayloadSettings:
         if not self.samples:
             return random_payloads(target.inputs, rows=self.rows, shapes=dict(self.shapes), seed=self.seed)
         files = [[InputFile(path, _content(path), name or None) for name, path in sample] for sample in self.samples]
-        return file_payloads(files, target.inputs, rows=self.rows, seed=self.seed, pixel_scale=self.pixel_scale)
+        payloads = file_payloads(files, target.inputs, rows=self.rows, seed=self.seed, pixel_scale=self.pixel_scale)
+        for sample, payload in zip(self.samples, payloads, strict=False):  # more payloads than samples have chosen rows
+            if (
+                self.has_chosen_rows
+                and batches(target.inputs)
+                and not self.rows.least <= payload.rows <= self.rows.most
+            ):
+                raise TensorError(
+                    f"rows is {self.rows}, but {sample[0][1]} has {payload.rows} rows, and only a file of one row is repeated; "
+                    f"leave the rows out, or write --rows {payload.rows}"
+                )
+        return payloads
 
 
 FOLD_ABOVE = 5_000_000

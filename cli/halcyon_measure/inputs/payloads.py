@@ -47,6 +47,9 @@ class Rows:
             raise TensorError(f"rows is {text}; it must be 1 to {MAX_ROWS} or a range, for example 8 or 1..8")
         return cls(least, most)
 
+    def __str__(self) -> str:
+        return f"{self.least}" if self.least == self.most else f"{self.least}..{self.most}"
+
 
 @dataclass(frozen=True)
 class Payload:

@@ -519,6 +519,11 @@ FIELDS: list[tuple[str, Any, str]] = [
     ("scaling", {"minReplicas": 1}, "spec.scaling.maxReplicas is missing; for example maxReplicas: 8"),
     ("modle", {}, "spec.modle is not a field; did you mean model?"),
     (
+        "model.modelFormat",
+        {"name": "onnx"},
+        "spec.model.modelFormat is not a field; use spec.model.backend, for example backend: onnxruntime",
+    ),
+    (
         "runtime.gpu.resourceName",
         "mig-1g.10gb",
         (

@@ -59,6 +59,7 @@ class InputOptions:
         return PayloadSettings(
             samples=() if self.is_timed else samples(self.inputs),
             rows=Rows.parse(self.rows or str(PRESET_ROWS.get(preset, 1))),
+            has_chosen_rows=bool(self.rows),
             shapes=shapes,
             pixel_scale=self.pixel_scale,
             seed=seed,

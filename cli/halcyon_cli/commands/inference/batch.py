@@ -130,6 +130,8 @@ def main(words: tuple[str, ...], target: Target, output: Output, *, all_namespac
         check_unused(("all_namespaces",), "is for halcyon batch list; name the namespace with -n")
     if is_action and words[0] == "follow":
         check_unused(("form",), "prints an object, and follow the progress; leave it out")
+    if not (is_list or is_action):
+        manifest(words[0], "", options, now=time.time())  # errors of the options before those of the cluster
     cluster = ObjectWriter(target)
     if is_list:
         return _list(cluster, output, all_namespaces=all_namespaces)

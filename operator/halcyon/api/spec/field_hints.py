@@ -45,7 +45,7 @@ OBJECTS: Final[Mapping[str, str]] = {
 
 EXAMPLES: Final[Mapping[str, str]] = {
     "spec.scaling.schedules[].start": "a cron expression, for example start: 0 8 * * 1-5",
-    "spec.model.source.uri": "for example uri: s3://models/resnet50, gs://models/resnet50 (no / at the end, and a bucket of 3 to 63 characters) or https://host/resnet50.tar.gz (no password, query or % in it: set credentials.secretName instead)",
+    "spec.model.source.uri": "for example uri: s3://models/resnet50, gs://models/resnet50 (no / at the end, and a bucket of 3 to 63 characters) or https://host/resnet50.tar.gz (a .tar, .tar.gz or .tgz of the model's folder; no password, query or % in it: set credentials.secretName instead)",
     "spec.model.source.digest": "sha256: and 64 hexadecimal digits, as sha256sum prints them",
 }
 """Examples for fields that need more than one value or an explanation."""
@@ -84,7 +84,7 @@ URI_SCHEMES: Final[Mapping[str, str]] = {
 POD_PLACES: Final[Mapping[str, str]] = {
     "image": "spec.runtime.image", "gpu": "spec.runtime.gpu", "gpus": "spec.runtime.gpu.count",
     "nvidia.com/gpu": "spec.runtime.gpu.count", "storageUri": "spec.model.source.uri",
-    "modelUri": "spec.model.source.uri", "labels": "spec.runtime.podLabels",
+    "modelUri": "spec.model.source.uri", "modelFormat": "spec.model.backend, for example backend: onnxruntime", "labels": "spec.runtime.podLabels",
     "annotations": "spec.runtime.podAnnotations",
     "metadata": "spec.runtime.podLabels and spec.runtime.podAnnotations",
     "serviceAccount": "spec.runtime.serviceAccountName", "terminationGracePeriodSeconds": "spec.traffic.drainTimeout",

@@ -342,6 +342,10 @@ def test_stdin_is_read(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.M
         (None, "can't read it: No such file"),
         (b"\xff", "not UTF-8"),
         (b"kind: Service", "no ModelDeployment or BatchInference in it"),
+        (
+            b"apiVersion: serving.kserve.io/v1beta1\nkind: InferenceService",
+            "kind: ModelDeployment; docs/guides/migrating.md maps the fields of KServe",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_used_is_status_2(

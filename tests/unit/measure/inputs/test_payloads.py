@@ -207,3 +207,25 @@ def test_each_number_of_rows_of_large_inputs_is_as_frequent() -> None:
     large = ModelInput("x", "UINT8", (-1, 2_500_000))
     payloads = random_payloads([large], rows=Rows.parse("1..8"), shapes={}, seed=1)
     assert Counter(payload.rows for payload in payloads) == dict.fromkeys(range(1, 9), 1)
+
+
+@pytest.mark.parametrize(("own", "rows", "sent"), [(1, "2", 2), (3, "3", 3), (3, "1..8", 3)])
+def test_chosen_rows_that_a_file_can_have_are_sent(own: int, rows: str, sent: int, tmp_path: Path) -> None:
+    settings, to = _rows_of_a_file(own, rows, tmp_path / "x.npy")
+    assert [payload.rows for payload in settings.payloads(to)] == [sent]
+
+
+@pytest.mark.parametrize("rows", ["1", "2", "4..8"])
+def test_chosen_rows_that_a_file_lacks_are_rejected(rows: str, tmp_path: Path) -> None:
+    file = tmp_path / "x.npy"
+    settings, to = _rows_of_a_file(3, rows, file)
+    with pytest.raises(TensorError, match=f"^rows is {rows}, but {file} has 3 rows, and .* write --rows 3$"):
+        settings.payloads(to)
+    assert replace(settings, has_chosen_rows=False).payloads(to)[0].rows == 3
+
+
+def _rows_of_a_file(own: int, rows: str, file: Path) -> tuple[PayloadSettings, target.Target]:
+    np.save(file, np.zeros((own, 64), np.float32))
+    to = target.parse("http://host", api="kserve", transport=None, encoding=None, model="m")
+    settings = PayloadSettings(samples=((("", str(file)),),), rows=Rows.parse(rows), has_chosen_rows=True)
+    return settings, replace(to, inputs=(PIXELS,))

@@ -147,6 +147,13 @@ def test_options_without_an_effect_are_refused(
     assert message in capsys.readouterr().err
 
 
+def test_places_that_are_missing_are_reported_without_a_cluster(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["batch", "digits", "--kubeconfig", str(tmp_path / "config")]) == 2
+    assert capsys.readouterr().err.startswith("halcyon batch: --input is missing; for example --input pvc://")
+
+
 def test_the_name_of_a_model_can_be_too_long_for_a_batch() -> None:
     with pytest.raises(InputError, match=r"\(53 characters\); it must match .*; choose one, for example --name night"):
         manifest("m" * 47, "team", OPTIONS, now=0.0)
