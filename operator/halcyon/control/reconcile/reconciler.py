@@ -2,6 +2,7 @@
 
 # phase            module               task
 # overlap          `release_overlap`    leave the model alone if another Halcyon release manages it
+# adopt            `adoption`           take back objects that have lost their owner, for example in a restore
 # fetch, scope     `scope_builder`      collect all input, and fetch objects that the caches don't hold
 # plan             `desired.plan`       compute the objects that should exist, and reserve their GPUs before anything is awaited
 # notify           observers            adopt the plan, for example the actuator or a canary to analyse
@@ -24,6 +25,7 @@ from halcyon.control.desired import plan as desired_plan
 from halcyon.control.desired.plan import ReconcilePlan
 from halcyon.control.objects import pod_preparation
 from halcyon.control.objects.deployment_status import is_replaced
+from halcyon.control.reconcile.adoption import adopt
 from halcyon.control.reconcile.backend_restart import BackendRestart
 from halcyon.control.reconcile.children_writer import ChildrenWriter, StaleModel
 from halcyon.control.reconcile.gpu_reservations import GpuReservations
@@ -126,6 +128,8 @@ class Reconciler:
                 # Deleted and created again before a reconcile: the state belongs to another object of this name.
                 self._deleted(key)
             self._uids[key] = uid
+            if await adopt(self.client, self.caches, key, uid):
+                return Result(STALE_CACHE_REQUEUE_S)
         with self.tracer.part("observe"):
             observation = await self._scope_and_plan(key)
         if observation is None:
