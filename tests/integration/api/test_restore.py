@@ -1,4 +1,4 @@
-"""A restore from a backup: every object comes back with a new uid, and owner references with the old one, as Velero restores them."""
+"""A restore from a backup: every object comes back with a new uid, and owner references with the old one. Velero omits them."""
 
 from __future__ import annotations
 
