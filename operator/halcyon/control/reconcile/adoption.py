@@ -18,12 +18,11 @@ async def adopt(client: Kube, caches: ClusterState, key: Key, uid: str) -> bool:
     """
     stored = (kinds.CONTROLLER_REVISION, kinds.CONFIG_MAP)
     objects = {(kind, obj["metadata"]["name"]): obj for kind in stored for obj in caches.children[kind].find(*key)}
-    orphans = {
-        child: obj["metadata"] for child, obj in (objects | caches.children_of(key)).items() if _is_orphan(obj, key)
-    }
+    objects |= caches.children_of(key)
+    orphans = {child: obj["metadata"] for child, obj in objects.items() if _is_orphan(obj, key)}
     try:
         live = await client.get(kinds.MODEL_DEPLOYMENT, *key) if orphans else None
-        # With a uid that is out of date, Kubernetes would delete the objects. It takes owners away in a deletion with --cascade=orphan.
+        # Kubernetes deletes objects whose owner has another uid. A deletion with --cascade=orphan must leave them without an owner.
         if live is None or live["metadata"]["uid"] != uid or "deletionTimestamp" in live["metadata"]:
             return False
         for (kind, name), meta in orphans.items():
@@ -36,8 +35,9 @@ async def adopt(client: Kube, caches: ClusterState, key: Key, uid: str) -> bool:
 
 
 def _is_orphan(obj: Object, key: Key) -> bool:
+    """Return whether Halcyon wrote an object for this ModelDeployment, and it has no owner now."""
     meta = obj["metadata"]
-    ours = {names.OWNER_LABEL: key.name, names.MANAGER_LABEL: names.MANAGER}.items() <= (
-        meta.get("labels") or {}
-    ).items()
-    return ours and DIGEST in (meta.get("annotations") or {}) and not meta.get("ownerReferences")
+    if meta.get("ownerReferences") or DIGEST not in (meta.get("annotations") or {}):
+        return False
+    ours = {names.OWNER_LABEL: key.name, names.MANAGER_LABEL: names.MANAGER}
+    return ours.items() <= (meta.get("labels") or {}).items()
