@@ -28,7 +28,7 @@ def children(spec: dict[str, Any]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("spec", SPECS, ids=str)
 @pytest.mark.parametrize("text", ["cluster.local", "ipFamil", "finalizers"], ids=["237", "239", "246"])
-def test_237_239_246_objects_suit_any_domain_and_family_and_block_no_deletion(text: str, spec: dict[str, Any]) -> None:
+def test_237_239_246_objects_name_no_domain_family_or_finalizer(text: str, spec: dict[str, Any]) -> None:
     assert text not in json.dumps(children(spec))
 
 
