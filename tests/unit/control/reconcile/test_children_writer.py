@@ -627,3 +627,18 @@ async def test_the_revision_of_present_servers_stays_while_a_policy_rejects_its_
     assert api.objects[kinds.DEPLOYMENT, "team", "one-a"]["spec"] == {**before, "replicas": 1 + number % 4}
     key = before["template"]["metadata"]["labels"][names.REVISION_LABEL]
     assert (kinds.CONTROLLER_REVISION, "team", names.revision("one", key)) in api.objects
+
+
+async def test_a_restart_by_kubectl_is_not_undone() -> None:
+    team = settled()
+    for _ in range(3):
+        await team.reconciler.reconcile(KEY)
+    deployment = copy.deepcopy(team.api.objects[kinds.DEPLOYMENT, "team", "one-a"])
+    annotations = deployment["spec"]["template"]["metadata"].setdefault("annotations", {})
+    annotations["kubectl.kubernetes.io/restartedAt"] = "2026-01-01T00:00:00Z"
+    deployment["metadata"]["generation"] = 2
+    team.seen(kinds.DEPLOYMENT, "one-a", deployment)
+    before = team.api.objects[kinds.DEPLOYMENT, "team", "one-a"]["metadata"]["resourceVersion"]
+    for _ in range(3):
+        await team.reconciler.reconcile(KEY)
+    assert team.api.objects[kinds.DEPLOYMENT, "team", "one-a"]["metadata"]["resourceVersion"] == before

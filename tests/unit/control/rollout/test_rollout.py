@@ -664,3 +664,29 @@ def test_the_image_in_use_is_that_of_the_stable_revision() -> None:
 def test_times_are_those_of_the_view() -> None:
     assert decided(served(room=1, count=1)).record.began == "2025-12-29T09:20:00Z"
     assert START == 1_767_000_000
+
+
+@pytest.mark.parametrize("strategy", ["Auto", "Replace", "Canary"])
+def test_a_correction_takes_the_only_gpu_of_a_broken_first_revision(strategy: str) -> None:
+    cluster = Cluster({**served(room=1, count=1).spec, "rollout": {"strategy": strategy}}, room=1)
+    cluster.bad.add(cluster.key())
+    cluster.settle(rounds=10)
+    assert cluster.ready == 0
+    corrected = cluster.key(**OTHER)
+    cluster.settle(rounds=40)
+    assert [(server.revision, server.ready) for server in cluster.servers] == [(corrected, True)]
+
+
+def test_a_correction_with_surge_is_blocked_by_a_broken_first_revision() -> None:
+    cluster = Cluster({**served(room=1, count=1).spec, "rollout": {"strategy": "Surge"}}, room=1)
+    cluster.bad.add(cluster.key())
+    cluster.settle(rounds=10)
+    cluster.key(**OTHER)
+    cluster.settle(rounds=40)
+    reason, message = condition(status_of(cluster), "Reconciling")
+    assert reason == Reason.ROLLOUT_BLOCKED
+    assert "Insufficient nvidia.com/gpu" in message
+    # Another strategy takes the GPU of the broken pod.
+    cluster.spec["rollout"] = {"strategy": "Auto"}
+    cluster.settle(rounds=40)
+    assert cluster.ready == 1

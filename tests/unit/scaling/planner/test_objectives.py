@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from halcyon.scaling.planner.objectives import NoScalingError, largest, objectiv
 from halcyon.scaling.planner.reading import Objectives, OpenWindow
 from halcyon.scaling.schedules import CronSchedule, in_force
 from tests.drawn import draws
+from tests.simulator.planner.driver import OBJECTIVES, Driven
 from tests.strategies import specs
 
 
@@ -86,3 +88,17 @@ def test_every_spec_with_scaling_has_objectives(any_spec: Spec) -> None:
         assert 0 <= aims.low <= aims.high
         assert aims.max_batch >= 1
         assert aims.instances >= 1
+
+
+def test_a_raised_minimum_holds_at_once_from_zero() -> None:
+    driven = Driven(objectives=replace(OBJECTIVES, low=3), replicas=0)
+    assert driven.run([0.0])[-1] == 3
+
+
+@pytest.mark.parametrize("change", [{"latency_s": 3.0}, {"high": 200}, {"low": 2}], ids=str)
+def test_a_change_of_objectives_removes_no_replica_that_the_load_needs(change: dict[str, Any]) -> None:
+    driven = Driven(replicas=3)
+    before = driven.run([50.0] * 600)[-1]
+    driven.objectives = replace(OBJECTIVES, **change)
+    assert before >= 5
+    assert min(driven.run([50.0] * 300)) >= 5
