@@ -3,11 +3,13 @@
 - Literals that protobuf's Python parser accepts but Triton's parser rejects. Triton receives a file that Halcyon doesn't
   change as it is. Halcyon writes changed files in a form that Triton accepts.
 - Names of a backend or file that Triton can't resolve. Triton's own errors often lack the name. Sources:
-  triton-inference-server/core, src/model.cc, src/backend_model.cc and src/sequence_state.cc; and the backends.
+  triton-inference-server/core, src/model.cc, src/backend_model.cc, src/backend_model_instance.cc and
+  src/sequence_batch_scheduler; and the backends. A file that Triton may find outside the source counts as present.
 """
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
@@ -78,6 +80,8 @@ def check_references(content: bytes | None, folder: ModelFolder) -> None:
         ModelConfigError: Triton can't resolve a name; the message has the name and a good one.
     """
     config = config_pbtxt.parse_if_valid(content)
+    if config.model_repository_agents.agents:
+        return  # an agent may replace all files of the model, for example to decrypt them
     for problems in (
         _backend(config),
         _files(config, folder),
@@ -111,6 +115,7 @@ def _files(config: ModelConfig, folder: ModelFolder) -> Iterator[str]:
     named += [
         (f"input_data_file: {tensor.input_data_file!r} in model_warmup", f"warmup/{tensor.input_data_file}")
         for request in config.model_warmup
+        if request.batch_size  # Triton skips requests with the default, 0
         for _, tensor in sorted(request.inputs.items())
         if tensor.input_data_file
     ]
@@ -122,7 +127,7 @@ def _files(config: ModelConfig, folder: ModelFolder) -> Iterator[str]:
     ]
     for field, named_path in named:
         path = named_path.lstrip("/")  # Triton joins it to the folder even if it begins with a slash.
-        if not (folder.path / path).exists():
+        if not _is_present(folder, path):
             yield f"{FILE} has {field}, and the model's folder lacks the file {path}; {_contents(folder, path)}"
 
 
@@ -135,13 +140,12 @@ def _environment(config: ModelConfig, folder: ModelFolder) -> Iterator[str]:
     name = posixpath.normpath(value.removeprefix(_MODEL_DIRECTORY).lstrip("/")) if value else ""
     if not name or value.startswith("/") or backend_of(config) != "python":
         return
-    exists = (folder.path / name).exists()
-    if value.startswith(_MODEL_DIRECTORY) and not exists:
+    if value.startswith(_MODEL_DIRECTORY) and not _is_present(folder, name):
         yield (
             f"the parameter {_ENVIRONMENT} is {value}, and the model's folder lacks the file {name}; "
             f"{_contents(folder, name)}"
         )
-    if not value.startswith(_MODEL_DIRECTORY) and exists:
+    if not value.startswith(_MODEL_DIRECTORY) and _exists(folder.path / name):
         yield (
             f"the parameter {_ENVIRONMENT} is {value}, which Triton does not look up in the model's folder; for example "
             f"{_MODEL_DIRECTORY}/{name}"
@@ -158,22 +162,34 @@ def _model_file(config: ModelConfig, folder: ModelFolder) -> Iterator[str]:
     name = config.default_model_filename or default
     if not default or ensemble.is_ensemble(config) or config.cc_model_filenames:
         return
-    places = [folder.path / str(version) for version in folder.versions]
-    if any((place / name).exists() for place in places):
+    if any(_is_present(folder, f"{version}/{name}") for version in folder.versions):
         return
-    names = mounted_source.visible_names(places[-1], None)
+    last = folder.versions[-1]
+    names = mounted_source.visible_names(folder.path / str(last), None)
     if not names:
         yield (
-            f"the backend {backend} loads {name}, and the version folder {places[-1].name} is empty; put the file there, "
-            f"for example {places[-1].name}/{name}"
+            f"the backend {backend} loads {name}, and the version folder {last} is empty; put the file there, for example "
+            f"{last}/{name}"
         )
         return
     example = next((other for other in names if Path(other).suffix == Path(name).suffix), names[0])
     yield (
-        f"the backend {backend} loads {name}, and the version folder {places[-1].name} has "
+        f"the backend {backend} loads {name}, and the version folder {last} has "
         f"{mounted_source.join_names(names)}; rename the file, or name it in {FILE}, for example default_model_filename: "
         f'"{example}"'
     )
+
+
+def _is_present(folder: ModelFolder, path: str) -> bool:
+    """Return whether Triton may find a file of the model, in the source or, through a link, in its own image."""
+    if posixpath.normpath(path).startswith("../"):
+        return True  # Triton may find another file than the one of this path in the source
+    return _exists(folder.path / path) or mounted_source.leads_out(folder, folder.path / path)
+
+
+def _exists(path: Path) -> bool:
+    # Path.exists would raise an error for a name of more than 255 bytes.
+    return os.path.exists(path)  # noqa: PTH110
 
 
 def _contents(folder: ModelFolder, path: str) -> str:

@@ -55,6 +55,8 @@ class ModelFolder:
     added_version: int | None = None
     """Number of the empty version folder to add for an ensemble without version folders; None for any other model.
     `versions` includes it."""
+    mount: Path = Path("/")
+    """Path at which the source is mounted, without links. It contains `path`."""
 
 
 def read(mount: Path, inside: str | None = None) -> ModelFolder:
@@ -80,7 +82,7 @@ def read(mount: Path, inside: str | None = None) -> ModelFolder:
     config = as_triton_reads(content(folder / FILE, MAX_BYTES)) if FILE in names else None
     if not versions and config is not None and ensemble.describes_ensemble(config):
         # ConfigMaps, buckets and git have no empty folders, and Triton loads no model without a version folder.
-        return ModelFolder(folder, tuple(n for n in names if n != FILE), (1,), config, added_version=1)
+        return ModelFolder(folder, tuple(n for n in names if n != FILE), (1,), config, added_version=1, mount=root)
     if not versions:
         below = [] if FILE in names else [name for name in names[:MAX_EXAMINED] if is_model(folder / name)]
         if len(below) == 1:
@@ -101,7 +103,7 @@ def read(mount: Path, inside: str | None = None) -> ModelFolder:
     ]
     names_left = tuple(name for name in names if name != FILE and name not in left_out)
     _examine(folder, map(str, used), root)
-    return ModelFolder(folder, names_left, used, config, tuple(left_out))
+    return ModelFolder(folder, names_left, used, config, tuple(left_out), mount=root)
 
 
 def backend_of_file(folder: ModelFolder) -> str:
@@ -264,6 +266,11 @@ def check_inside(path: Path, root: Path) -> None:
         raise SourceError(
             f"{path.name} in the model's source is a link that leads out of the volume; put the file or folder itself there"
         )
+
+
+def leads_out(folder: ModelFolder, path: Path) -> bool:
+    """Return whether the path is, or lies behind, a link that leads out of the source, for example to a file of Triton's image."""
+    return "\0" in str(path) or not Path(os.path.realpath(path)).is_relative_to(folder.mount)
 
 
 def folder_name(inside: str | None) -> str:

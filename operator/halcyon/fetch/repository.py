@@ -10,9 +10,11 @@ that is not active yet. In the source, which is mounted read-only, this change w
 user, because all containers of the pod run as the same user. Source: triton-inference-server/python_backend,
 src/stub_launcher.cc, Launch.
 
-Files of labels, and the library of the field `runtime`, are copied, too: from Triton 26.02 on, a model doesn't load if
-such a file is a link that leads out of the model's folder. Source: triton-inference-server/core, src/model.cc and
-src/backend_model.cc, IsChildPathEscapingParentPath.
+Files of labels, the library of the field `runtime`, and a library for custom batching are copied, too: a model doesn't
+load if such a file is a link that leads out of the model's folder (checked with Triton 2.51 for `runtime`; labels from
+Triton 26.02 on, custom batching from 26.06 on). Source: triton-inference-server/core, src/model.cc and
+src/backend_model.cc, IsChildPathEscapingParentPath. Links that lead out of the source stay links, because they refer to
+files of Triton's container, not of this one.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import shutil
 from collections.abc import Collection
 from pathlib import Path, PurePosixPath
 
+from halcyon.fetch import mounted_source
 from halcyon.fetch.errors import FetchError, SourceError
 from halcyon.fetch.mounted_source import ModelFolder
 from halcyon.model_config import config_pbtxt
@@ -30,6 +33,8 @@ STUB = "triton_python_backend_stub"
 """Name of the stub executable that a Python model may have in its top folder."""
 _MAX_COPIED_BYTES = 256 * 1024 * 1024
 """Maximum size in bytes of a file that is copied to the node's disk."""
+_BATCHING = "TRITON_BATCH_STRATEGY_PATH"
+"""Parameter with the absolute path of a library for custom batching."""
 _UNFINISHED = ".halcyon-unfinished"
 _ADDED = ".halcyon-version"
 """Name of the empty file in a folder that this module created in a model's folder."""
@@ -45,7 +50,7 @@ def assemble(repository: Path, model_name: str, folder: ModelFolder, config: byt
     Raises:
         FetchError: the folder would be outside the repository, source and repository overlap, or the repository contains files
             that this function does not create.
-        SourceError: the model's stub, or a file of labels, cannot be copied.
+        SourceError: the model's stub, a file of labels or a library cannot be copied.
     """
     if "/" in model_name or model_name.startswith(".") or not model_name:
         raise FetchError(f"model name {model_name!r} is not a valid folder name; for example digits")
@@ -61,11 +66,7 @@ def assemble(repository: Path, model_name: str, folder: ModelFolder, config: byt
     if folder.added_version is not None:
         (unfinished / str(folder.added_version)).mkdir()
         (unfinished / str(folder.added_version) / _ADDED).touch()
-    parsed = config_pbtxt.parse_if_valid(config)
-    copied = {PurePosixPath(output.label_filename.lstrip("/")) for output in parsed.output}
-    library = folder.path / parsed.runtime
-    if library.is_file() and library.stat().st_size <= _MAX_COPIED_BYTES:
-        copied.add(PurePosixPath(parsed.runtime))
+    copied = _copied(config, folder, repository / model_name)
     for name in folder.names:
         if name == STUB and (folder.path / name).is_file():
             _copy(folder.path / name, unfinished / name)
@@ -101,6 +102,24 @@ def mark(repository: Path, name: str, *, is_set: bool, text: str = "") -> None:
         (repository / name).write_text(text)
     else:
         (repository / name).unlink(missing_ok=True)
+
+
+def _copied(config: bytes | None, folder: ModelFolder, target: Path) -> set[PurePosixPath]:
+    """Return the paths in the model's folder of the files that Triton doesn't load from a link.
+
+    `target` is the path of the folder in the repository.
+    """
+    parsed = config_pbtxt.parse_if_valid(config)
+    libraries = [PurePosixPath(parsed.runtime)]
+    if _BATCHING in parsed.parameters:
+        path = PurePosixPath(parsed.parameters[_BATCHING].string_value)
+        libraries += [path.relative_to(target)] if path.is_relative_to(target) else []
+    copied = {PurePosixPath(output.label_filename.lstrip("/")) for output in parsed.output}
+    for path in libraries:
+        file = folder.path / path
+        if file.is_file() and file.stat().st_size <= _MAX_COPIED_BYTES:
+            copied.add(path)
+    return {path for path in copied if not mounted_source.leads_out(folder, folder.path / path)}
 
 
 def _bring(source: Path, target: Path, copied: Collection[PurePosixPath]) -> None:

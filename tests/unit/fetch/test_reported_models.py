@@ -141,7 +141,7 @@ def test_201_model_files_of_every_form_are_accepted(pod: Pod, config: str, file:
 
 def test_202_absent_files_of_warm_up_data_are_named(pod: Pod) -> None:
     tensor = 'inputs { key: "X" value { data_type: TYPE_FP32 dims: [ 4 ] input_data_file: "raw_x" } }'
-    message = refusal(pod, f'{PYTHON} model_warmup {{ name: "w" {tensor} }}', "1/model.py", "warmup/raw")
+    message = refusal(pod, f'{PYTHON} model_warmup {{ name: "w" batch_size: 1 {tensor} }}', "1/model.py", "warmup/raw")
     assert "config.pbtxt has input_data_file: 'raw_x' in model_warmup" in message
     assert "folder warmup has raw" in message
 
