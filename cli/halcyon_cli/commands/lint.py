@@ -20,7 +20,8 @@ from halcyon_cli.errors import InputError
 
 MAX_BYTES = 16 * 2**20
 _OTHERS = re.compile(
-    r"^apiVersion: *(?:serving\.kserve\.io|machinelearning\.seldon\.io|mlops\.seldon\.io)/", re.MULTILINE
+    r"""^[ {]*["']?apiVersion["']?: *["']?(?:serving\.kserve\.io|machinelearning\.seldon\.io|mlops\.seldon\.io)/""",
+    re.MULTILINE,
 )
 _MIGRATE = "; docs/guides/migrating.md maps the fields of KServe and Seldon Core to it"
 _SUFFIXES = {".yaml", ".yml", ".json"}

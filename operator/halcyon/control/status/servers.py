@@ -33,8 +33,10 @@ def target_pods(scope: Scope, plan: ReconcilePlan) -> list[Object]:
 
 _NO_GPU = ("unsupported gpu id", "no GPUs are available", "No CUDA GPUs", "no NVIDIA driver", "CUDA driver version")
 """Errors of Triton, PyTorch and CUDA in a pod without a GPU."""
-_UNAUTHORIZED = re.compile(r"(?i)\b40[13]\b|unauthorized|(?<!permission )denied|authorization failed|no basic auth")
-"""Errors of image registries that need other credentials."""
+_UNAUTHORIZED = re.compile(
+    r"(?i)(?<![\w.:/@-])(?:40[13]|unauthorized|(?<!permission )denied|authorization failed|no basic auth)(?![\w/@-]|[.:]\w)"
+)
+"""Errors of image registries that need other credentials. A part of an image's name or tag isn't one of them."""
 _FETCHER_REASONS = {Reason.MODEL_CONFIG_INVALID, Reason.MODEL_SOURCE_NOT_FOUND, Reason.MODEL_DOWNLOAD_FAILED}
 
 

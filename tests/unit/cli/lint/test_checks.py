@@ -360,6 +360,25 @@ def test_a_file_that_cannot_be_used_is_status_2(
     assert message in err
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"apiVersion": "serving.kserve.io/v1beta1", "kind": "InferenceService"}',
+        '{\n  "kind": "InferenceService",\n  "apiVersion": "serving.kserve.io/v1beta1"\n}',
+        "apiVersion: 'mlops.seldon.io/v1alpha1'\nkind: Model",
+    ],
+    ids=["JSON", "JSON of several lines", "quotes"],
+)
+def test_files_of_other_servers_in_any_notation_name_the_guide(
+    content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text(content)
+
+    assert run(capsys, "-f", str(file))[0] == 2
+    assert "docs/guides/migrating.md" in run(capsys, "-f", str(file))[2]
+
+
 def test_a_batch_inference_is_checked_by_its_own_rules() -> None:
     good = """\
 apiVersion: serving.halcyon.dev/v1alpha1

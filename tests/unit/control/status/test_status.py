@@ -290,6 +290,17 @@ def test_image_pulls_without_credentials_get_advice(runtime: dict[str, object], 
     )
 
 
+@pytest.mark.parametrize(
+    "image", ["registry/m:1.0.403", "registry/v-401:1", "registry/denied-model:1", "registry/m:403"]
+)
+def test_names_of_images_are_no_errors_of_a_registry(image: str) -> None:
+    waiting = {"reason": "ErrImagePull", "message": f'failed to pull image "{image}": manifest unknown'}
+    containers = [{"name": "triton", "state": {"waiting": waiting}, "image": image}]
+    now = deployed({}, ready=0, starting=1, troubled={"containers": containers})
+
+    assert condition(now, "ServersReady")[2].endswith(": manifest unknown")
+
+
 def test_pods_that_cannot_be_created_are_reported_in_the_api_servers_words() -> None:
     failure = {"conditions": [{"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: gpus"}]}
 
