@@ -196,7 +196,7 @@ def _contents(folder: ModelFolder, path: str) -> str:
     """Return a phrase with the names in the folder in which a file is absent."""
     inside = path.rpartition("/")[0] or None
     place = folder.path / (inside or "")
-    if not place.is_dir():
+    if not os.path.isdir(place):  # noqa: PTH112  # see `_exists`
         return f"put it there, for example {path}"
     names = mounted_source.visible_names(place, inside)
     return f"{mounted_source.folder_name(inside)} has {mounted_source.join_names(names) or 'no files'}"

@@ -19,6 +19,7 @@ files of Triton's container, not of this one.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Collection
 from pathlib import Path, PurePosixPath
@@ -117,7 +118,8 @@ def _copied(config: bytes | None, folder: ModelFolder, target: Path) -> set[Pure
     copied = {PurePosixPath(output.label_filename.lstrip("/")) for output in parsed.output}
     for path in libraries:
         file = folder.path / path
-        if file.is_file() and file.stat().st_size <= _MAX_COPIED_BYTES:
+        # Path.is_file would raise an error for a name of more than 255 bytes.
+        if os.path.isfile(file) and file.stat().st_size <= _MAX_COPIED_BYTES:  # noqa: PTH113
             copied.add(path)
     return {path for path in copied if not mounted_source.leads_out(folder, folder.path / path)}
 

@@ -87,9 +87,10 @@ def test_agents_of_the_repository_may_create_the_models_files(pod: Pod) -> None:
     [
         environment("$$TRITON_MODEL_DIRECTORY/../../opt/environment.tar.gz"),
         environment("a" * 300),
+        f'backend: "own" runtime: "{"a" * 300}"',
         labels(r"labels.txt\000"),
     ],
-    ids=["outside the folder", "a long name", "a zero byte"],
+    ids=["outside the folder", "a long name", "a long name of a library", "a zero byte"],
 )
 def test_unusual_names_of_files_are_accepted(pod: Pod, config: str) -> None:
     pod.put("labels.txt")
