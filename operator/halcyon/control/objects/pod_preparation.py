@@ -43,7 +43,8 @@ def due_s(server_pods: Iterable[Object], now: float) -> float | None:
 def _waits_since(pod: Object) -> float | None:
     """Return the time at which an unprepared pod was scheduled; None if its containers could start, or have started."""
     statuses = (*pod["status"]["initContainerStatuses"], *pod["status"]["containerStatuses"])
-    has_begun = any("waiting" not in c["state"] or c["restartCount"] for c in statuses)
+    # After a restart of the node, a container waits, too, and the kubelet counts the restart only when the container runs.
+    has_begun = any("waiting" not in c["state"] or c["lastState"] or c["restartCount"] for c in statuses)
     if has_begun or not pods.is_live(pod) or condition(pod, "PodReadyToStartContainers").get("status") != "False":
         return None
     return scheduled_at(pod)

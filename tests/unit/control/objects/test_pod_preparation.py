@@ -51,9 +51,10 @@ def test_an_unprepared_pod_is_reported_with_its_node_and_a_command() -> None:
         pod("True"),  # an image is being pulled
         pod(containers=[{"name": "triton", "state": {"running": {}}}]),
         pod(containers=[CREATING | {"restartCount": 1}]),
+        pod(containers=[CREATING | {"lastState": {"terminated": {"exitCode": 255, "reason": "Unknown"}}}]),
         pod(phase="Failed"),
     ],
-    ids=["prepared", "running", "restarted", "ended"],
+    ids=["prepared", "running", "restarted", "on a node that was restarted", "ended"],
 )
 def test_pods_past_their_preparation_are_not_reported(other: Object) -> None:
     assert first_unprepared([other], AT + 10 * PREPARATION_LIMIT_S) == ""
