@@ -12,11 +12,13 @@ from typing import Any
 import aiohttp
 
 from halcyon.api.documents.batch_documents import MAX_BYTES, PATH, PORT, BatchDocumentError, BatchProgress
-from halcyon.api.timestamps import rfc3339
-from halcyon.batch.job import CONTAINER
+from halcyon.api.timestamps import epoch_seconds, rfc3339
+from halcyon.batch.job import CONTAINER, is_suspended_by_others
 from halcyon.kube.kinds import Object
 
 POLL_TIMEOUT_S = 3.0
+POD_TIMEOUT_S = 30.0
+"""Time after which a missing pod is reported, in seconds. It is also the interval of checks while no runner runs."""
 _JOB_UID = "batch.kubernetes.io/controller-uid"
 """Label of a pod with the uid of its Job, which Kubernetes sets."""
 
@@ -97,14 +99,22 @@ def _with_message(name: str, state: Mapping[str, Any]) -> str:
     return f"{name}: {state.get('reason')}: {state.get('message') or 'no message'}"
 
 
-def missing(job: str, started: float) -> str:
-    """Return a sentence about a Job that has no pod, and that started at `started`, in seconds since the epoch.
+def pending_of_job(job: Object | None, pod: Object | None, now: float) -> str:
+    """Return the reason why the runner of a Job doesn't run; empty if it runs or has succeeded.
 
-    The sentence can't give the reason, which is only in an Event that the operator may not read.
+    `now` is in seconds since the epoch. The reason why a Job has no pod is only in an Event that the operator may not
+    read.
     """
+    if pod is not None or job is None:
+        return pending(pod)
+    name, started = job["metadata"]["name"], epoch_seconds((job.get("status") or {}).get("startTime"))
+    if is_suspended_by_others(job):
+        return f"Job {name} is suspended by another controller, for example Kueue, or by a user"
+    if started is None or now - started < POD_TIMEOUT_S:
+        return pending(None)
     return (
-        f"Job {job}, which started at {rfc3339(started)}, has no pod. If this lasts, its Events contain the reason, for example an "
-        f"exhausted ResourceQuota or a missing ServiceAccount: kubectl describe job {job}"
+        f"Job {name}, which started at {rfc3339(started)}, has no pod. If this lasts, its Events contain the reason, for example an "
+        f"exhausted ResourceQuota or a missing ServiceAccount: kubectl describe job {name}"
     )
 
 
