@@ -19,7 +19,8 @@ The module is pure.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -65,6 +66,66 @@ class Values(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class _Contest:
+    """Configurations that could be better than the best measured one."""
+
+    opinions: Mapping[Configuration, Opinion]
+    """Opinions on all configurations that haven't failed."""
+    measured: AbstractSet[Configuration]
+    best: Configuration | None
+
+    @property
+    def unmeasured(self) -> list[Configuration]:
+        """Configurations without a measurement that may meet the objective."""
+        return [
+            configuration
+            for configuration, opinion in self.opinions.items()
+            if configuration not in self.measured and opinion.upper > 0
+        ]
+
+    @property
+    def repeatable(self) -> list[Configuration]:
+        """Measured configurations, except the best one, that may be measured again."""
+        return [
+            configuration
+            for configuration in self.measured
+            if configuration in self.opinions
+            and configuration != self.best
+            and self.opinions[configuration].points < _MAX_POINTS_EACH
+        ]
+
+    @property
+    def rival(self) -> Configuration | None:
+        """Configuration with the best possible score, except the best measured one; None if there is none."""
+        return self.most_promising([*self.unmeasured, *self.repeatable])
+
+    @property
+    def variant(self) -> Configuration | None:
+        """Best unmeasured configuration with a delay or preferred batch sizes, and the best one's other settings."""
+        best = self.best
+        variants = [
+            configuration
+            for configuration in self.unmeasured
+            if best is not None
+            and _is_variant(configuration)
+            and (configuration.family, configuration.max_batch) == (best.family, best.max_batch)
+        ]
+        return max(variants, key=lambda variant: (self.opinions[variant].score, -variant.delay_s), default=None)
+
+    def most_promising(self, configurations: Iterable[Configuration]) -> Configuration | None:
+        """Return the configuration with the best possible score; None if there is none."""
+        # A shorter delay, and then the configuration itself, decide between equal scores.
+        return max(configurations, key=lambda other: (self._possible(other), -other.delay_s, other), default=None)
+
+    def reaches(self, configuration: Configuration, score: float) -> bool:
+        """Return whether the best possible score of a configuration is above a score of the best configuration."""
+        return self.best is not None and self._possible(configuration) > score * _plainness(self.best)
+
+    def _possible(self, configuration: Configuration) -> float:
+        return self.opinions[configuration].upper * _plainness(configuration)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Verification:
     """State of step 4 of a search, which measures the configurations that could be the best."""
@@ -88,56 +149,27 @@ class Verification:
             configuration: self.opinion(configuration)
             for configuration in (self.candidates | self.estimates.keys()) - self.failed
         }
-        unmeasured = [
-            configuration
-            for configuration in opinions
-            if configuration not in self.estimates and opinions[configuration].upper > 0
-        ]
         best = self.best()
-        repeatable = [
-            configuration
-            for configuration in self.estimates
-            if configuration in opinions and configuration != best and opinions[configuration].points < _MAX_POINTS_EACH
-        ]
-
-        def reach(configuration: Configuration) -> tuple[float, float, Configuration]:
-            """Return a sort key: the upper score of a configuration, and values that decide between equal scores."""
-            upper = opinions[configuration].upper * _plainness(configuration)
-            return upper, -configuration.delay_s, configuration
-
-        rival = max([*unmeasured, *repeatable], key=reach, default=None)
-        if best is None or not self.estimates:
-            return rival
+        contest = _Contest(opinions, self.estimates.keys(), best)
+        if best is None:
+            return contest.rival
         if self.halving:
             return self._halved(opinions)
         best_opinion = opinions[best]
-        is_rival = rival is not None and reach(rival)[0] > best_opinion.upper * _plainness(best)
-        if rival is not None and (len(self.estimates) < _MIN_CONFIGURATIONS or is_rival):
+        rival = contest.rival
+        if rival is not None and (
+            len(self.estimates) < _MIN_CONFIGURATIONS or contest.reaches(rival, best_opinion.upper)
+        ):
             return rival
         # What a measured configuration may still gain is its own error. An unmeasured one has the error of its prediction.
-        close = [
-            configuration
-            for configuration in repeatable
-            if reach(configuration)[0] > best_opinion.score * _plainness(best)
-        ]
-        if close:
-            return max(close, key=reach)
+        close = contest.most_promising(
+            configuration for configuration in contest.repeatable if contest.reaches(configuration, best_opinion.score)
+        )
+        if close is not None:
+            return close
         if best_opinion.points < _MAX_POINTS_EACH and (self._error(best) > _MAX_KNOWN_ERROR or best_opinion.hides_more):
             return best
-        if (
-            sum(configuration.delay_s > 0 or bool(configuration.preferred) for configuration in self.estimates)
-            >= _VARIANTS
-        ):
-            return None
-        variants = [
-            configuration
-            for configuration in unmeasured
-            if (configuration.delay_s or configuration.preferred)
-            and (configuration.family, configuration.max_batch) == (best.family, best.max_batch)
-        ]
-        return max(
-            variants, key=lambda configuration: (opinions[configuration].score, -configuration.delay_s), default=None
-        )
+        return contest.variant if sum(map(_is_variant, self.estimates)) < _VARIANTS else None
 
     def after(self, point: Point, estimate: Estimate | None) -> Verification:
         """Return the state after a measurement. `estimate` is None if the measurement failed."""
@@ -319,11 +351,15 @@ def _plainness(configuration: Configuration) -> float:
 
     The factor is below 1 for a configuration with a delay, because most configurations don't benefit from a delay.
     """
-    return 1.0 if not configuration.delay_s and not configuration.preferred else 1 / _MIN_DELAY_GAIN
+    return 1 / _MIN_DELAY_GAIN if _is_variant(configuration) else 1.0
+
+
+def _is_variant(configuration: Configuration) -> bool:
+    return configuration.delay_s > 0 or bool(configuration.preferred)
 
 
 def _group(configuration: Configuration) -> tuple[object, ...]:
-    return *configuration.family, configuration.delay_s > 0 or bool(configuration.preferred)
+    return *configuration.family, _is_variant(configuration)
 
 
 def _mean(estimates: tuple[Estimate, ...]) -> float:

@@ -8,15 +8,19 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from halcyon_cli import input_files
 from halcyon_cli.arguments.options import FILE, Output, emit, output_options
 from halcyon_cli.errors import InputError
+
+if TYPE_CHECKING:
+    from halcyon_cli.lint.checks import FileResult, Finding
 
 MAX_BYTES = 16 * 2**20
 _OTHERS = re.compile(
@@ -72,17 +76,9 @@ def main(files: Sequence[Path], more: Sequence[Path], strict: bool, output: Outp
     texts = {file: _read(file) for path in files for file in _files(path)}
     maps = config_maps(texts.values())
     results = [check(text, input_files.name(file), maps) for file, text in texts.items()]
-    counts = {
-        "ModelDeployment": sum(result.models for result in results),
-        "BatchInference": sum(result.batches for result in results),
-    }
     findings = [finding for result in results for finding in result.findings]
-    if not any(counts.values()) and not findings:
-        raise InputError(
-            f"{', '.join(map(input_files.name, files))}: no ModelDeployment or BatchInference in it; a document needs one of these kinds, for "
-            "example kind: ModelDeployment" + (_MIGRATE if any(map(_OTHERS.search, texts.values())) else "")
-        )
-    levels = Counter(finding.level for finding in findings)
+    if not findings and not any(result.models or result.batches for result in results):
+        raise InputError(_no_object(files, texts.values()))
     if output.form == "sarif":
         emit(json.dumps(sarif(findings, version("halcyon-cli")), indent=2))
     elif output.form == "github":
@@ -91,16 +87,40 @@ def main(files: Sequence[Path], more: Sequence[Path], strict: bool, output: Outp
         output.data([finding.to_dict() for finding in findings])
     else:
         for finding in findings:
-            prefix = f"{finding.name}: " if finding.name else ""
-            emit(
-                f"{_styled(f'{finding.file}:{finding.line}', '1', output)}: {_styled_level(finding.level, output)}: {prefix}{finding.message} [{finding.rule}]"
-            )
-        # A file with invalid YAML may have no object at all.
-        objects = [_plural(number, kind) for kind, number in counts.items() if number] or ["0 ModelDeployments"]
-        emit(
-            f"{' and '.join(objects)} in {_plural(len(results), 'file')}: {_plural(levels['error'], 'error')}, {_plural(levels['warning'], 'warning')}"
-        )
-    return 1 if levels["error"] or (strict and levels["warning"]) else 0
+            emit(_line(finding, output))
+        emit(_summary(results))
+    failing = {"error", "warning"} if strict else {"error"}
+    return 1 if any(finding.level in failing for finding in findings) else 0
+
+
+def _no_object(files: Sequence[Path], texts: Iterable[str]) -> str:
+    """Return the message for files without an object to check, with a hint if they have objects of other systems."""
+    hint = _MIGRATE if any(map(_OTHERS.search, texts)) else ""
+    return (
+        f"{', '.join(map(input_files.name, files))}: no ModelDeployment or BatchInference in it; a document needs one of these kinds, for "
+        f"example kind: ModelDeployment{hint}"
+    )
+
+
+def _line(finding: Finding, output: Output) -> str:
+    prefix = f"{finding.name}: " if finding.name else ""
+    place = _styled(f"{finding.file}:{finding.line}", "1", output)
+    return f"{place}: {_styled_level(finding.level, output)}: {prefix}{finding.message} [{finding.rule}]"
+
+
+def _summary(results: Sequence[FileResult]) -> str:
+    """Return a sentence with the numbers of objects, files, errors and warnings."""
+    counts = {
+        "ModelDeployment": sum(result.models for result in results),
+        "BatchInference": sum(result.batches for result in results),
+    }
+    # A file with invalid YAML may have no object at all.
+    objects = [_plural(number, kind) for kind, number in counts.items() if number] or ["0 ModelDeployments"]
+    levels = Counter(finding.level for result in results for finding in result.findings)
+    return (
+        f"{' and '.join(objects)} in {_plural(len(results), 'file')}: {_plural(levels['error'], 'error')}, "
+        f"{_plural(levels['warning'], 'warning')}"
+    )
 
 
 def _files(path: Path) -> Iterator[Path]:

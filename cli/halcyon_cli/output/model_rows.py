@@ -5,10 +5,10 @@ Unknown values are None or `-`, never 0. Out of scope: the layout of a table (`t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic.alias_generators import to_camel
 
@@ -75,8 +75,6 @@ def build_row(model: Json) -> ModelRow:
     """Build the row for a model."""
     meta, spec, status = (fields.mapping(model.get(part)) for part in ("metadata", "spec", "status"))
     summary, scaling = fields.mapping(status.get("summary")), fields.mapping(status.get("scaling"))
-    gpu = fields.mapping(spec.get("runtime")).get("gpu")
-    gpus_per_pod = (fields.count(fields.mapping(gpu).get("count", 1)) or 0) if gpu else 0
     decisions, cost = fields.mappings(scaling.get("decisions")), fields.mapping(status.get("cost"))
     queue, utilization = (fields.text(summary.get(name)) or UNKNOWN for name in ("queue", "gpu"))
     return ModelRow(
@@ -100,49 +98,74 @@ def build_row(model: Json) -> ModelRow:
         capacity=fields.text(fields.mapping(status.get("capacity")).get("sustainedRequestsPerSecond")) or UNKNOWN,
         waiting=_number(queue.partition("/")[0]),
         utilization=_number(utilization.removesuffix("%")),
-        gpus=gpus_per_pod * (fields.count(status.get("replicas")) or 0)
-        if (gpu_count := fields.count(cost.get("gpus"))) is None
-        else gpu_count,
+        gpus=_gpus(spec, status),
         cost_per_hour=_number(cost.get("perHour")),
         currency=fields.text(cost.get("currency")) or "",
         note=user_annotations.reason({"annotations": fields.mapping(meta.get("annotations"))}),
     )
 
 
-def _number(*texts: object) -> float | None:
-    """Return the first argument that is a number; None if no argument is."""
-    for text in texts:
-        try:
-            return float(str(text))
-        except ValueError:
-            continue
-    return None
+def _gpus(spec: Json, status: Json) -> int:
+    """Return the number of GPUs in the status, or else that of all existing pods (see `ModelRow.gpus`)."""
+    gpus = fields.count(fields.mapping(status.get("cost")).get("gpus"))
+    if gpus is not None:
+        return gpus
+    gpu = fields.mapping(spec.get("runtime")).get("gpu")
+    per_pod = (fields.count(fields.mapping(gpu).get("count", 1)) or 0) if gpu else 0
+    return per_pod * (fields.count(status.get("replicas")) or 0)
 
 
-def list_table(
-    rows: Sequence[ModelRow], now: datetime, *, wide: bool, all_namespaces: bool
-) -> tuple[list[str], list[list[str]]]:
+def _number(text: object) -> float | None:
+    """Return the argument as a number; None if it isn't one."""
+    try:
+        return float(str(text))
+    except ValueError:
+        return None
+
+
+class _Column(NamedTuple):
+    """Column of a table of models."""
+
+    title: str
+    cell: Callable[[ModelRow], str]
+    total: str = ""
+    """Cell in the row with the totals."""
+
+
+Table = tuple[list[str], list[list[str]]]
+"""Header and cells of a table."""
+
+_NAMESPACE = _Column("NAMESPACE", lambda row: row.namespace)
+
+
+def _table(rows: Sequence[ModelRow], columns: Sequence[_Column]) -> Table:
+    return [column.title for column in columns], [[column.cell(row) for column in columns] for row in rows]
+
+
+def list_table(rows: Sequence[ModelRow], now: datetime, *, wide: bool, all_namespaces: bool) -> Table:
     """Return the header and the cells of the list of models, which has the same columns as `kubectl get mdep`."""
-    head = ["NAME", "STATUS", "READY", "DESIRED", "RANGE", "AGE"]
-    head += ["QUEUE", "GPU%", "BATCH", "URL", "IMAGE", "POLICY", "ACTUATOR", "SCALED", "CAPACITY"] if wide else []
-    cells = []
-    for row in rows:
-        line = [row.name, row.reason, row.replicas, row.desired, row.range, ago(row.created, now)]
-        wide_cells = [
-            row.queue,
-            row.gpu,
-            row.batch,
-            row.url,
-            row.image,
-            row.policy,
-            row.actuator,
-            ago(row.scaled, now),
-            row.capacity,
+    columns = [
+        *([_NAMESPACE] if all_namespaces else []),
+        _Column("NAME", lambda row: row.name),
+        _Column("STATUS", lambda row: row.reason),
+        _Column("READY", lambda row: row.replicas),
+        _Column("DESIRED", lambda row: row.desired),
+        _Column("RANGE", lambda row: row.range),
+        _Column("AGE", lambda row: ago(row.created, now)),
+    ]
+    if wide:
+        columns += [
+            _Column("QUEUE", lambda row: row.queue),
+            _Column("GPU%", lambda row: row.gpu),
+            _Column("BATCH", lambda row: row.batch),
+            _Column("URL", lambda row: row.url),
+            _Column("IMAGE", lambda row: row.image),
+            _Column("POLICY", lambda row: row.policy),
+            _Column("ACTUATOR", lambda row: row.actuator),
+            _Column("SCALED", lambda row: ago(row.scaled, now)),
+            _Column("CAPACITY", lambda row: row.capacity),
         ]
-        cells.append(line + (wide_cells if wide else []))
-    if all_namespaces:
-        return ["NAMESPACE", *head], [[row.namespace, *line] for row, line in zip(rows, cells, strict=True)]
-    return head, cells
+    return _table(rows, columns)
 
 
 def sorted_rows(rows: Sequence[ModelRow], key_name: SortKey, price: float | None = None) -> list[ModelRow]:
@@ -189,37 +212,49 @@ def _cost_sums(rows: Sequence[ModelRow]) -> str:
     )
 
 
-def top_table(
-    rows: Sequence[ModelRow], *, price: float | None, wide: bool, all_namespaces: bool
-) -> tuple[list[str], list[list[str]]]:
-    """Return the header and the cells of the table of `halcyon top`, with totals.
+def top_table(rows: Sequence[ModelRow], *, price: float | None, wide: bool, all_namespaces: bool) -> Table:
+    """Return the header and the cells of the table of `halcyon top`, with totals if there are several models.
 
     `price`, per GPU and hour, replaces the configured prices.
     """
-    costs = [hourly_cost(row, price) for row in rows]
-    known_costs = [cost for cost in costs if cost is not None]
-    currencies = _currencies(rows, price)
-    unit = f" {currencies[0]}" if len(currencies) == 1 and currencies[0] else ""
-    head = ["NAME", "READY", "RANGE", "QUEUE", "GPU%", "GPUS"] + (
-        [f"COST/H{unit}"] if known_costs or price is not None else []
-    )
-    has_costs = len(head) > 6
-    head += (["BATCH", "POLICY", "SCALED BY"] if wide else []) + ["REASON"]
-    cells = []
-    for row, cost in zip(rows, costs, strict=True):
-        line = [row.name, row.replicas, row.range, row.queue, row.gpu, str(row.gpus)]
-        currency = f" {row.currency}".rstrip() if len(currencies) > 1 else ""
-        line += [UNKNOWN if cost is None else f"{cost:.2f}{currency}"] if has_costs else []
-        line += [row.batch, row.policy, row.actuator] if wide else []
-        cells.append([*line, row.reason + (f": {row.note}" if row.note else "")])
     waiting = [row.waiting for row in rows if row.waiting is not None]
-    total = [f"{len(rows)} models", "", "", f"{sum(waiting):.0f}" if waiting else UNKNOWN, ""]
-    cost_text = _cost_sums(rows) if len(currencies) > 1 else f"{sum(known_costs):.2f}"
-    total += [str(sum(row.gpus for row in rows))] + ([cost_text] if has_costs else [])
-    total += [""] * (len(head) - len(total))
-    if len(rows) > 1:
-        cells.append(total)
-    if all_namespaces:
-        namespaces = [*(row.namespace for row in rows), ""]
-        return ["NAMESPACE", *head], [[space, *line] for space, line in zip(namespaces, cells, strict=False)]
-    return head, cells
+    columns = [
+        *([_NAMESPACE] if all_namespaces else []),
+        _Column("NAME", lambda row: row.name, f"{len(rows)} models"),
+        _Column("READY", lambda row: row.replicas),
+        _Column("RANGE", lambda row: row.range),
+        _Column("QUEUE", lambda row: row.queue, f"{sum(waiting):.0f}" if waiting else UNKNOWN),
+        _Column("GPU%", lambda row: row.gpu),
+        _Column("GPUS", lambda row: str(row.gpus), str(sum(row.gpus for row in rows))),
+        *_cost_columns(rows, price),
+    ]
+    if wide:
+        columns += [
+            _Column("BATCH", lambda row: row.batch),
+            _Column("POLICY", lambda row: row.policy),
+            _Column("SCALED BY", lambda row: row.actuator),
+        ]
+    columns.append(_Column("REASON", lambda row: row.reason + (f": {row.note}" if row.note else "")))
+    head, cells = _table(rows, columns)
+    totals = [[column.total for column in columns]] if len(rows) > 1 else []
+    return head, cells + totals
+
+
+def _cost_columns(rows: Sequence[ModelRow], price: float | None) -> list[_Column]:
+    """Return the column of the costs per hour; none if no price is known.
+
+    A single currency is in the title, several are in the cells.
+    """
+    costs = [cost for row in rows if (cost := hourly_cost(row, price)) is not None]
+    if not costs and price is None:
+        return []
+    currencies = _currencies(rows, price)
+    if len(currencies) > 1:
+        return [_Column("COST/H", lambda row: _cost(row, price, row.currency), _cost_sums(rows))]
+    title = f"COST/H {currencies[0]}" if currencies and currencies[0] else "COST/H"
+    return [_Column(title, lambda row: _cost(row, price, ""), f"{sum(costs):.2f}")]
+
+
+def _cost(row: ModelRow, price: float | None, currency: str) -> str:
+    cost = hourly_cost(row, price)
+    return UNKNOWN if cost is None else f"{cost:.2f} {currency}".rstrip()

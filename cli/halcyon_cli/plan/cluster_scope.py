@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from halcyon.api.documents.balancer_plan import PLAN_KEY, CollectorAddress
 from halcyon.api.policy.network import SiteNetwork
@@ -23,12 +22,12 @@ from halcyon.kube.kinds import CHILDREN, Kind
 from halcyon.metricsapi.api_service import ExternalMetricsApi
 from halcyon.render import names, revision
 from halcyon.render.site import SERVICE_ANNOTATIONS, Site
-from halcyon_cli.errors import ClusterError, NoAccessError
+from halcyon_cli.errors import ClusterError
 from halcyon_cli.kube import fields
 from halcyon_cli.kube.client import Cluster
+from halcyon_cli.plan.permitted_reads import PermittedReads
 
 Object = Mapping[str, Any]
-T = TypeVar("T")
 UNKNOWN_UID = "00000000-0000-0000-0000-000000000000"
 _OPERATOR_SELECTOR = "app.kubernetes.io/name=halcyon"
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
@@ -71,53 +70,85 @@ def live_scope(cluster: Cluster, document: Object) -> PlannedScope:
     Raises:
         ClusterError: the API server would reject the model, or is unreachable.
     """
-    name, notes = str(document["metadata"]["name"]), list[str]()
+    name = str(document["metadata"]["name"])
     live = cluster.find(kinds.MODEL_DEPLOYMENT, name)
-    resource = _dry_run_resource(cluster, name, document, live, notes)
+    reads = PermittedReads(cluster)
+    resource = _dry_run_resource(reads, name, document, live)
     options = _operator_options(cluster)
-    kinds_to_read = (*CHILDREN, *kinds.ROUTES, *(kinds.OPTIONAL if "network-policies" in options else ()))
-    children = _children(cluster, name, kinds_to_read, notes) if live is not None else {}
-    for kind, needed in every_child(name):
-        if kind not in kinds_to_read:
-            continue
-        # An object of another owner may have the name; it lacks Halcyon's label.
-        if (kind, needed) not in children and (existing := _find_readable(cluster, kind, needed, notes)) is not None:
-            children[kind, needed] = existing
-    records = [obj for (kind, _), obj in children.items() if kind is kinds.CONTROLLER_REVISION]
+    children = _children(reads, name, _kinds_to_read(options), is_new=live is None)
     options = options or _options_from_children(children, name)
     if not options:
-        notes.append(
+        reads.notes.append(
             "you can't read the operator's Deployment, and the model has no objects yet: images are placeholders"
         )
-    selector = f"{names.OWNER_LABEL}={name},{names.COMPONENT_LABEL}={names.SERVER}"
-    pods_note = "you may not read pods: the number of pods to replace is unknown"
-    read_pods = partial(cluster.items, kinds.POD, selector=selector)
-    servers = _permitted(read_pods, notes, pods_note, None) or [] if live is not None else []
-    source = _live_source(cluster, document, notes)
-    has_gateway = fields.mapping(fields.mapping(document["spec"]).get("traffic")).get("gateway") is not None
-    routes_note = "you may not read HTTPRoutes and GRPCRoutes: assumes that the cluster has these kinds"
-    routes_notes = notes if has_gateway else []  # without a Gateway, the kinds make no difference
+    servers = [] if live is None else _servers(reads, name)
+    source = _live_source(reads, document)
     scope = Scope(
         resource=dict(resource),
         site=_site(options, children.get((kinds.CONFIG_MAP, names.balancer(name)))),
         children={key: dict(obj) for key, obj in children.items()},
-        revisions=tuple(r for r in map(revision.read, records) if r is not None),
-        config_maps=tuple(
-            n for (kind, n), obj in children.items() if kind is kinds.CONFIG_MAP and obj.get("immutable")
-        ),
+        revisions=_revisions(children),
+        config_maps=_copied_config_maps(children),
         pods=tuple(pods.project(dict(pod)) for pod in servers),
         source=source,
-        metrics_api=_metrics_api(cluster, resource, options, notes),
-        gateway_api=all(
-            _permitted(partial(cluster.items, kind), routes_notes, routes_note, list[Object]()) is not None
-            for kind in kinds.ROUTES
-        ),
+        metrics_api=_metrics_api(reads, resource, options),
+        gateway_api=_has_gateway_api(reads, document),
     )
-    return PlannedScope(scope, tuple(dict.fromkeys(notes)))
+    return PlannedScope(scope, tuple(dict.fromkeys(reads.notes)))
 
 
-def _dry_run_resource(cluster: Cluster, name: str, document: Object, live: Object | None, notes: list[str]) -> Object:
+def _kinds_to_read(options: Mapping[str, list[str]]) -> tuple[Kind, ...]:
+    return (*CHILDREN, *kinds.ROUTES, *(kinds.OPTIONAL if "network-policies" in options else ()))
+
+
+def _children(
+    reads: PermittedReads, name: str, kinds_to_read: Sequence[Kind], *, is_new: bool
+) -> dict[tuple[Kind, str], Object]:
+    """Return the existing objects of a model, and those of other owners that have a child's name."""
+    children: dict[tuple[Kind, str], Object] = {}
+    for kind in () if is_new else kinds_to_read:
+        items = reads.items(kind, _absent(kind), selector=f"{names.OWNER_LABEL}={name}")
+        children |= {(kind, str(obj["metadata"]["name"])): obj for obj in items}
+    for kind, child in every_child(name):
+        if kind not in kinds_to_read or (kind, child) in children:
+            continue
+        # An object of another owner may have the name; it lacks Halcyon's label.
+        if (existing := reads.find(kind, child, _absent(kind))) is not None:
+            children[kind, child] = existing
+    return children
+
+
+def _absent(kind: Kind) -> str:
+    return f"you may not read {kind.plural}: existing ones are treated as absent"
+
+
+def _revisions(children: Mapping[tuple[Kind, str], Object]) -> tuple[revision.Revision, ...]:
+    records = [obj for (kind, _), obj in children.items() if kind is kinds.CONTROLLER_REVISION]
+    return tuple(stored for stored in map(revision.read, records) if stored is not None)
+
+
+def _copied_config_maps(children: Mapping[tuple[Kind, str], Object]) -> tuple[str, ...]:
+    """Return the names of the immutable ConfigMaps, which are copies of the model's source."""
+    return tuple(name for (kind, name), obj in children.items() if kind is kinds.CONFIG_MAP and obj.get("immutable"))
+
+
+def _servers(reads: PermittedReads, name: str) -> Sequence[Object]:
+    selector = f"{names.OWNER_LABEL}={name},{names.COMPONENT_LABEL}={names.SERVER}"
+    note = "you may not read pods: the number of pods to replace is unknown"
+    return reads.items(kinds.POD, note, selector=selector)
+
+
+def _has_gateway_api(reads: PermittedReads, document: Object) -> bool:
+    """Return whether the cluster has the kinds of routes. A user without the permission is assumed to have them."""
+    note = "you may not read HTTPRoutes and GRPCRoutes: assumes that the cluster has these kinds"
+    if fields.mapping(fields.mapping(document["spec"]).get("traffic")).get("gateway") is None:
+        reads = PermittedReads(reads.cluster)  # without a Gateway, the kinds make no difference, so no note is needed
+    return all(reads.is_served(kind, note) for kind in kinds.ROUTES)
+
+
+def _dry_run_resource(reads: PermittedReads, name: str, document: Object, live: Object | None) -> Object:
     """Return the ModelDeployment as the API server would store it after an apply."""
+    cluster = reads.cluster
     if live is None:
         body = {**document, "metadata": {**document["metadata"], "namespace": cluster.namespace}}
         stored = cluster.dry_run("POST", kinds.MODEL_DEPLOYMENT, "", body)
@@ -126,7 +157,7 @@ def _dry_run_resource(cluster: Cluster, name: str, document: Object, live: Objec
         stored = cluster.dry_run("PUT", kinds.MODEL_DEPLOYMENT, name, body)
     if stored is not None:
         return stored
-    notes.append("you may not write ModelDeployments, so the API server did not check this one")
+    reads.notes.append("you may not write ModelDeployments, so the API server did not check this one")
     meta = {"namespace": cluster.namespace, "name": name, "uid": UNKNOWN_UID, "generation": 1}
     return {**body, "metadata": meta | dict(fields.mapping(body.get("metadata")))}
 
@@ -155,38 +186,6 @@ def _applied(live: Object, document: Object, last: Object) -> dict[str, Any]:
         for name, value in document.items()
     }
     return kept | changed
-
-
-def _children(
-    cluster: Cluster, name: str, kinds_to_read: Sequence[Kind], notes: list[str]
-) -> dict[tuple[Kind, str], Object]:
-    children: dict[tuple[Kind, str], Object] = {}
-    for kind in kinds_to_read:
-        selector = f"{names.OWNER_LABEL}={name}"
-        items = _permitted(partial(cluster.items, kind, selector=selector), notes, _absent(kind), None) or []
-        children |= {(kind, str(obj["metadata"]["name"])): obj for obj in items}
-    return children
-
-
-def _find_readable(cluster: Cluster, kind: Kind, name: str, notes: list[str]) -> Object | None:
-    return _permitted(partial(cluster.find, kind, name), notes, _absent(kind), None)
-
-
-def _absent(kind: Kind) -> str:
-    return f"you may not read {kind.plural}: existing ones are treated as absent"
-
-
-def _permitted(read: Callable[[], T | None], notes: list[str], note: str, assumed: T | None) -> T | None:
-    """Return the result of `read`. If the user lacks the permission, add the note, and return the assumed value.
-
-    Raises:
-        ClusterError: the request failed for another reason, so an assumption could be wrong.
-    """
-    try:
-        return read()
-    except NoAccessError:
-        notes.append(note)
-        return assumed
 
 
 def _operator_options(cluster: Cluster) -> dict[str, list[str]]:
@@ -284,9 +283,7 @@ def _collector(balancer: Object | None) -> CollectorAddress | None:
         return None
 
 
-def _metrics_api(
-    cluster: Cluster, resource: Object, options: Mapping[str, list[str]], notes: list[str]
-) -> ExternalMetricsApi:
+def _metrics_api(reads: PermittedReads, resource: Object, options: Mapping[str, list[str]]) -> ExternalMetricsApi:
     """Return which component serves the external metrics API, from the model's status or else from the APIService."""
     scaling = fields.mapping(fields.mapping(resource.get("status")).get("scaling"))
     if (actuator := scaling.get("actuator")) in {"HPA", "Direct"}:
@@ -296,9 +293,9 @@ def _metrics_api(
     if "namespace" not in options or "watch-namespace" in options:
         return ExternalMetricsApi(ours=False, why="the server of external.metrics.k8s.io is unknown")
     try:
-        api_service = fields.mapping(cluster.find(kinds.API_SERVICE, _API_SERVICE))
+        api_service = fields.mapping(reads.cluster.find(kinds.API_SERVICE, _API_SERVICE))
     except ClusterError:
-        notes.append("you may not read the server of external.metrics.k8s.io: assumes Halcyon")
+        reads.notes.append("you may not read the server of external.metrics.k8s.io: assumes Halcyon")
         return ExternalMetricsApi(ours=True, why="assumed", tolerance=True)
     target = fields.mapping(fields.mapping(api_service.get("spec")).get("service"))
     ours = (target.get("namespace"), target.get("name")) == (
@@ -308,7 +305,7 @@ def _metrics_api(
     return ExternalMetricsApi(ours=ours, why="as currently served", tolerance=ours)
 
 
-def _live_source(cluster: Cluster, document: Object, notes: list[str]) -> SourceState:
+def _live_source(reads: PermittedReads, document: Object) -> SourceState:
     """Return the state of the model's source in a cluster. An object that the user may not read is assumed to exist."""
     config_map_ref = fields.mapping(_source_of(document).get("configMap"))
     keys = [str(item.get("key")) for item in fields.mappings(config_map_ref.get("items"))]
@@ -316,12 +313,11 @@ def _live_source(cluster: Cluster, document: Object, notes: list[str]) -> Source
     def config_map(name: str) -> Object | None:
         note = f"you may not read ConfigMap {name}: the name of its copy will differ"
         assumed: Object = {"data": dict.fromkeys(keys, "")}
-        return _permitted(partial(cluster.find, kinds.CONFIG_MAP, name), notes, note, assumed)
+        return reads.find(kinds.CONFIG_MAP, name, note, assumed)
 
     def claim(name: str) -> bool:
         note = f"you may not read PersistentVolumeClaim {name}: assumes that it exists"
-        assumed: Object = {}
-        return _permitted(partial(cluster.find, kinds.PERSISTENT_VOLUME_CLAIM, name), notes, note, assumed) is not None
+        return reads.find(kinds.PERSISTENT_VOLUME_CLAIM, name, note, {}) is not None
 
     return _source(document, config_map, claim)[0]
 

@@ -90,32 +90,44 @@ def _points(grid: str) -> list[Point]:
     ]
 
 
-def _values(grid: str, name: str, text: str) -> list[int | float | str]:
-    """Return the values of an axis. A range such as `1..32` stands for 1, 2, 4 and so on, and its end."""
-    values: list[int | float | str] = []
-    for item in (part.strip() for part in text.split(",")):
-        if name in _NAME_VALUES:
-            if item not in _NAME_VALUES[name]:
-                raise SettingError(f"--sweep {grid!r}: {name} is {item!r}; there are {', '.join(_NAME_VALUES[name])}")
-            values.append(item)
-            continue
-        if span := _RANGE.fullmatch(item):
-            low, high = int(span[1]), int(span[2])
-            doubled = [low * 2**power for power in range(high.bit_length()) if low * 2**power < high] if low > 0 else []
-            numbers: list[float] = [*doubled, high] if low <= high else []
-        else:
-            try:
-                numbers = [float(item)]
-            except ValueError:
-                numbers = []
-        is_integer = name != "rate"
-        if not numbers or not all(
-            0 < number <= _MAX_VALUES[name] and (not is_integer or number == int(number)) for number in numbers
-        ):
-            kind = "a whole number" if is_integer else "a number"
-            raise SettingError(
-                f"--sweep {grid!r}: {name} is {item!r}; it must be {kind} above 0 and at most {_MAX_VALUES[name]:g}, or a range "
-                "such as 1..32"
-            )
-        values += [int(number) if is_integer else number for number in numbers]
-    return values
+def _values(grid: str, axis: str, text: str) -> list[int | float | str]:
+    """Return the values of an axis, which are separated by commas."""
+    items = [part.strip() for part in text.split(",")]
+    if axis in _NAME_VALUES:
+        return [_name(grid, axis, item) for item in items]
+    return [number for item in items for number in _numbers(grid, axis, item)]
+
+
+def _name(grid: str, axis: str, item: str) -> str:
+    if item not in _NAME_VALUES[axis]:
+        raise SettingError(f"--sweep {grid!r}: {axis} is {item!r}; there are {', '.join(_NAME_VALUES[axis])}")
+    return item
+
+
+def _numbers(grid: str, axis: str, item: str) -> list[int | float]:
+    """Return the numbers for which an item stands: one, or those of a range."""
+    is_integer = axis != "rate"
+    numbers = _parsed(item)
+    is_valid = [0 < number <= _MAX_VALUES[axis] and (not is_integer or number == int(number)) for number in numbers]
+    if not numbers or not all(is_valid):
+        kind = "a whole number" if is_integer else "a number"
+        raise SettingError(
+            f"--sweep {grid!r}: {axis} is {item!r}; it must be {kind} above 0 and at most {_MAX_VALUES[axis]:g}, or a range "
+            "such as 1..32"
+        )
+    return [int(number) if is_integer else number for number in numbers]
+
+
+def _parsed(item: str) -> list[float]:
+    """Return the number in a text, or the numbers of a range; none if it is neither.
+
+    A range such as `1..32` stands for 1, 2, 4 and so on, and its end.
+    """
+    if span := _RANGE.fullmatch(item):
+        low, high = int(span[1]), int(span[2])
+        doubled = [low * 2**power for power in range(high.bit_length()) if low * 2**power < high] if low > 0 else []
+        return [*doubled, high] if low <= high else []
+    try:
+        return [float(item)]
+    except ValueError:
+        return []

@@ -14,13 +14,14 @@ from typing import Any
 import aiohttp
 
 from halcyon.api.batch_inference import BatchInferenceSpec, BatchReason
-from halcyon.api.documents.batch_documents import FAILED, PORT, BatchProgress
+from halcyon.api.documents.batch_documents import PORT, BatchProgress
 from halcyon.api.spec.parse import parse_batch
-from halcyon.api.timestamps import epoch_seconds
 from halcyon.batch import job as objects
 from halcyon.batch import runner_pod, status
 from halcyon.batch.bucket_access import api_keys_refusal, refusal
 from halcyon.batch.job import LABEL, SPEC_ANNOTATION, BatchSite, ServedModel, job_name
+from halcyon.batch.runner_end import RunnerEnd
+from halcyon.batch.runner_pod import POD_TIMEOUT_S
 from halcyon.batch.running_batch import WITHOUT_RUNNER, RunningBatch, final_conditions, remaining
 from halcyon.batch.status import Observed, Obstacle
 from halcyon.kube import errors, kinds
@@ -44,8 +45,6 @@ CONFLICT_INTERVAL_S = 30.0
 because only Jobs with Halcyon's label are watched, and no NetworkPolicies."""
 STATUS_INTERVAL_S = 10.0
 """Minimum time between two writes of a status in which only numbers have changed, in seconds."""
-POD_TIMEOUT_S = 30.0
-"""Time after which a missing pod is reported, in seconds. It is also the interval of checks while no runner runs."""
 SILENCE_S = 60.0
 """Time without a response after which a runner counts as pending, in seconds, for example because its node is lost."""
 WORKERS = 4
@@ -214,39 +213,42 @@ class BatchController:
         session: aiohttp.ClientSession,
     ) -> Observed:
         """Create, change or replace the Job if needed, and return the state of the Job and its runner."""
-        present = self.jobs.get(Key(key.namespace, job_name(key.name)))
-        if present is not None and not _is_owned(present, batch):
+        job = self._job(key)
+        if job is not None and not _is_owned(job, batch):
             return _conflict(JOB, key.name)
-        ends, held = final_conditions(present), runner_pod.held_end(self._pod(key), present) or {}
-        exit_code = held.get("exitCode")
-        # A batch stays complete if its Job or its pod is deleted.
-        if "Complete" in ends | final_conditions(batch) or exit_code == 0:
+        end = RunnerEnd.of(batch, job, self._pod(key))
+        if end.is_complete:
             # This deletes a pod that never ends by itself.
-            await self._suspend(present if exit_code == 0 else None, is_suspended=True)
+            await self._suspend(job if end.has_succeeded_in_kept_pod else None, is_suspended=True)
             return Observed(is_done=True, progress=runner_pod.last_progress(self._pod(key)))
-        has_failed = "Failed" in ends or exit_code == FAILED
-        if has_failed and spec.suspend:  # without the Job, the batch can be resumed, also once its model is back
-            return await self._replace(key, present)
+        if end.has_failed and spec.suspend:  # without the Job, the batch can be resumed, also once its model is back
+            return await self._replace(key, job)
         if isinstance(model, Obstacle):
-            self._responded_at.pop(key, None)  # it isn't polled meanwhile
-            if not has_failed:
-                await self._suspend(present, is_suspended=spec.suspend or model.reason in WITHOUT_RUNNER)
-            return self._failed(key) if has_failed else Observed(model, progress=self._progress.get(key))
+            return await self._obstructed(key, spec, job, end, model)
         if not self.site.image:
             text = "no runner image is configured (operator option --bench-image); set the chart value images.bench.registry"
             return Observed(Obstacle(BatchReason.RUNNER_UNKNOWN, text))
-        desired = objects.job(batch, spec, objects.used_by(present, model), self.site)
-        if present is None:
+        desired = objects.job(batch, spec, objects.used_by(job, model), self.site)
+        if job is None:
             return await self._create(key, batch, spec, desired)
-        digests = [job["metadata"].get("annotations", {}).get(SPEC_ANNOTATION) for job in (present, desired)]
         # Containers of others that end by themselves have done so after `POD_TIMEOUT_S`.
-        is_stuck = bool(held) and self.clock.wall() - (epoch_seconds(held.get("finishedAt")) or 0.0) >= POD_TIMEOUT_S
-        if digests[0] != digests[1] or (is_stuck and not has_failed):
-            return await self._replace(key, present)
-        if has_failed:
+        is_stuck = not end.has_failed and end.kept_s(self.clock.wall()) >= POD_TIMEOUT_S
+        if is_stuck or _digest(job) != _digest(desired):
+            return await self._replace(key, job)
+        if end.has_failed:
             return self._failed(key)
-        await self._suspend(present, is_suspended=spec.suspend)
+        await self._suspend(job, is_suspended=spec.suspend)
         return await self._observe_pod(key, session)
+
+    async def _obstructed(
+        self, key: Key, spec: BatchInferenceSpec, job: Object | None, end: RunnerEnd, obstacle: Obstacle
+    ) -> Observed:
+        """Pause the Job if the obstacle requires it, and return the state of the BatchInference."""
+        self._responded_at.pop(key, None)  # it isn't polled meanwhile
+        if end.has_failed:
+            return self._failed(key)
+        await self._suspend(job, is_suspended=spec.suspend or obstacle.reason in WITHOUT_RUNNER)
+        return Observed(obstacle, progress=self._progress.get(key))
 
     async def _replace(self, key: Key, job: Object | None) -> Observed:
         """Delete a Job, whose pod template can't be changed. A new one continues after the parts that are already written."""
@@ -293,17 +295,13 @@ class BatchController:
         now = self.clock.monotonic()
         if progress is not None or host is None:
             self._responded_at[key] = now
-        job = self.jobs.get(Key(key.namespace, job_name(key.name)))
-        started = epoch_seconds(((job or {}).get("status") or {}).get("startTime"))
-        if pod is None and job is not None and objects.is_suspended_by_others(job):
-            pending = f"Job {job_name(key.name)} is suspended by another controller, for example Kueue, or by a user"
-        elif pod is None and started is not None and self.clock.wall() - started >= POD_TIMEOUT_S:
-            pending = runner_pod.missing(job_name(key.name), started)
-        else:
-            pending = runner_pod.pending(pod)
+        pending = runner_pod.pending_of_job(self._job(key), pod, self.clock.wall())
         if not pending and now - self._responded_at.setdefault(key, now) >= SILENCE_S:
             pending = f"the runner has not responded for more than {SILENCE_S:.0f} s, at port {PORT} of its pod"
         return Observed(pending=pending, progress=self._progress.get(key))
+
+    def _job(self, key: Key) -> Object | None:
+        return self.jobs.get(Key(key.namespace, job_name(key.name)))
 
     def _pod(self, key: Key) -> Object | None:
         return runner_pod.current(self.pods.find(key.namespace, key.name))
@@ -380,6 +378,12 @@ def _generation(obj: Object) -> int:
 
 def _is_owned(obj: Object, batch: Object) -> bool:
     return any(owner.get("uid") == batch["metadata"]["uid"] for owner in obj["metadata"].get("ownerReferences") or ())
+
+
+def _digest(job: Object) -> str | None:
+    """Return the digest of the spec from which a Job was made; None if the Job doesn't have it."""
+    digest: str | None = job["metadata"].get("annotations", {}).get(SPEC_ANNOTATION)
+    return digest
 
 
 def _conflict(kind: kinds.Kind, name: str) -> Observed:

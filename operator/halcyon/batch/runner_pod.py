@@ -12,11 +12,13 @@ from typing import Any
 import aiohttp
 
 from halcyon.api.documents.batch_documents import MAX_BYTES, PATH, PORT, BatchDocumentError, BatchProgress
-from halcyon.api.timestamps import rfc3339
-from halcyon.batch.job import CONTAINER
+from halcyon.api.timestamps import epoch_seconds, rfc3339
+from halcyon.batch.job import CONTAINER, is_suspended_by_others
 from halcyon.kube.kinds import Object
 
 POLL_TIMEOUT_S = 3.0
+POD_TIMEOUT_S = 30.0
+"""Time after which a missing pod is reported, in seconds. It is also the interval of checks while no runner runs."""
 _JOB_UID = "batch.kubernetes.io/controller-uid"
 """Label of a pod with the uid of its Job, which Kubernetes sets."""
 
@@ -47,34 +49,72 @@ def pending(pod: Object | None) -> str:
     """Return the reason why the runner's pod doesn't run; empty if it runs or has succeeded."""
     if pod is None:
         return "the runner's pod is being created"
-    status, name = pod["status"], pod["metadata"]["name"]
-    if status["phase"] == "Failed" and status.get("message"):  # of the kubelet, for example about an eviction
-        return f"{name} has ended: {status['message'].strip()}"
-    if status["phase"] == "Running" and any("running" in state for state in _states(pod, own=True)):
+    phase = pod["status"]["phase"]
+    if phase == "Running" and any("running" in state for state in _states(pod, own=True)):
         return ""  # whatever the containers of others do
-    for state in _states(pod):
-        waiting, ended = state.get("waiting") or {}, state.get("terminated") or {}
-        if waiting.get("reason") == "ContainerCreating":
-            return f"{name}: ContainerCreating: if this lasts, a Secret or ConfigMap may be missing; kubectl describe pod {name}"
-        if waiting.get("reason"):
-            return f"{name}: {waiting['reason']}: {waiting.get('message') or 'no message'}"
-        if ended.get("exitCode"):
-            cause = f": {progress.message}" if (progress := last_progress(pod)) and progress.message else ""
-            return f"{name} has ended with {ended.get('reason')}, exit code {ended['exitCode']}{cause}"
-    for condition in status.get("conditions") or ():
-        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            return f"{name}: {condition.get('reason')}: {condition.get('message') or 'no message'}"
-    return "" if status["phase"] in {"Running", "Succeeded"} else "the runner's pod is starting"
+    starting = "" if phase in {"Running", "Succeeded"} else "the runner's pod is starting"
+    return _eviction(pod) or _container_failure(pod) or _scheduling_failure(pod) or starting
 
 
-def missing(job: str, started: float) -> str:
-    """Return a sentence about a Job that has no pod, and that started at `started`, in seconds since the epoch.
+def _eviction(pod: Object) -> str:
+    """Return the kubelet's message about a failed pod, for example about an eviction; empty if there is none."""
+    status = pod["status"]
+    if status["phase"] != "Failed" or not status.get("message"):
+        return ""
+    return f"{pod['metadata']['name']} has ended: {status['message'].strip()}"
 
-    The sentence can't give the reason, which is only in an Event that the operator may not read.
+
+def _container_failure(pod: Object) -> str:
+    """Return what the first container that doesn't run waits for, or how it has ended; empty if there is none."""
+    return next(filter(None, (_waiting(pod, state) or _exit(pod, state) for state in _states(pod))), "")
+
+
+def _waiting(pod: Object, state: Mapping[str, Any]) -> str:
+    name, waiting = pod["metadata"]["name"], state.get("waiting") or {}
+    if waiting.get("reason") == "ContainerCreating":
+        return f"{name}: ContainerCreating: if this lasts, a Secret or ConfigMap may be missing; kubectl describe pod {name}"
+    return _with_message(name, waiting) if waiting.get("reason") else ""
+
+
+def _exit(pod: Object, state: Mapping[str, Any]) -> str:
+    ended = state.get("terminated") or {}
+    if not ended.get("exitCode"):
+        return ""
+    progress = last_progress(pod)
+    cause = f": {progress.message}" if progress is not None and progress.message else ""
+    return f"{pod['metadata']['name']} has ended with {ended.get('reason')}, exit code {ended['exitCode']}{cause}"
+
+
+def _scheduling_failure(pod: Object) -> str:
+    """Return why no node takes the pod, from the condition of the scheduler; empty if it reports no failure."""
+    failures = (
+        condition
+        for condition in pod["status"].get("conditions") or ()
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False"
+    )
+    return next((_with_message(pod["metadata"]["name"], failure) for failure in failures), "")
+
+
+def _with_message(name: str, state: Mapping[str, Any]) -> str:
+    return f"{name}: {state.get('reason')}: {state.get('message') or 'no message'}"
+
+
+def pending_of_job(job: Object | None, pod: Object | None, now: float) -> str:
+    """Return the reason why the runner of a Job doesn't run; empty if it runs or has succeeded.
+
+    `now` is in seconds since the epoch. The reason why a Job has no pod is only in an Event that the operator may not
+    read.
     """
+    if pod is not None or job is None:
+        return pending(pod)
+    name, started = job["metadata"]["name"], epoch_seconds((job.get("status") or {}).get("startTime"))
+    if is_suspended_by_others(job):
+        return f"Job {name} is suspended by another controller, for example Kueue, or by a user"
+    if started is None or now - started < POD_TIMEOUT_S:
+        return pending(None)
     return (
-        f"Job {job}, which started at {rfc3339(started)}, has no pod. If this lasts, its Events contain the reason, for example an "
-        f"exhausted ResourceQuota or a missing ServiceAccount: kubectl describe job {job}"
+        f"Job {name}, which started at {rfc3339(started)}, has no pod. If this lasts, its Events contain the reason, for example an "
+        f"exhausted ResourceQuota or a missing ServiceAccount: kubectl describe job {name}"
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from halcyon.api.batch_inference import BatchConditionType as Type
 from halcyon.api.batch_inference import BatchInferenceSpec, BatchReason
@@ -99,42 +99,41 @@ def make(
     stamp, progress = rfc3339(now), observed.progress
     is_complete = observed.is_done and not observed.is_failed
     rows = _rows(before, progress)
-    conditions = [_complete(spec, observed, rows, is_complete=is_complete)]
     old: Mapping[str, Any] = {condition.get("type"): condition for condition in before.get("conditions") or ()}
-    if observed.is_failed or (observed.obstacle is not None and observed.obstacle.is_final):
-        conditions.insert(0, _failed(observed, old.get(Type.FAILED)))
-    elif spec is not None and spec.suspend and not is_complete:
-        conditions.append((Type.SUSPENDED, "True", BatchReason.SUSPENDED, "spec.suspend is true"))
-    status: Object = {"observedGeneration": generation}
-    if rows is not None:
-        status["rows"] = rows
-        status["progress"] = f"{rows['done'] + rows['failed']}/{rows['total']}"
-    end: float | None = None
-    if progress is not None and progress.rows_per_s is not None and conditions[0][2] == BatchReason.RUNNING:
-        status["rate"] = rounded(progress.rows_per_s)
-        if progress.left_s is not None and progress.left_s < _MAX_LEFT_S:
-            end = _steady(before.get("eta"), now + progress.left_s, now)
-            status["eta"] = rfc3339(end)
+    conditions = _end_conditions(spec, observed, rows, old.get(Type.FAILED), is_complete=is_complete)
+    is_running = conditions[0].reason == BatchReason.RUNNING
+    end = _expected_end(before.get("eta"), progress, now) if is_running else None
     if spec is not None and spec.deadline is not None and not is_complete:
         conditions += _on_time(spec, end, progress, now)
-    if size := (progress and progress.rows_per_request) or (is_complete and before.get("rowsPerRequest")):
-        status["rowsPerRequest"] = size
-    if is_complete:
-        status["completionTime"] = before.get("completionTime") or stamp
-    status["conditions"] = [
-        {
-            "type": kind.value,
-            "status": state,
-            "reason": str(reason),
-            "message": message[:_MESSAGE_LIMIT],
-            "observedGeneration": generation,
-            "lastTransitionTime": old[kind]["lastTransitionTime"]
-            if old.get(kind, {}).get("status") == state
-            else stamp,
-        }
-        for kind, state, reason, message in conditions
-    ]
-    return status
+    return {
+        "observedGeneration": generation,
+        **_row_counts(rows),
+        **(_rate(progress, end) if is_running else {}),
+        **_request_size(before, progress, is_complete=is_complete),
+        **({"completionTime": before.get("completionTime") or stamp} if is_complete else {}),
+        "conditions": [condition.written(old.get(condition.type), generation, stamp) for condition in conditions],
+    }
+
+
+def _row_counts(rows: Mapping[str, int] | None) -> Object:
+    """Return the status fields with the numbers of rows; none if the numbers are unknown."""
+    if rows is None:
+        return {}
+    return {"rows": rows, "progress": f"{rows['done'] + rows['failed']}/{rows['total']}"}
+
+
+def _rate(progress: BatchProgress | None, end: float | None) -> Object:
+    """Return the status fields of a running batch with its rate and its expected end; none if the rate is unknown."""
+    if progress is None or progress.rows_per_s is None:
+        return {}
+    rate = {"rate": rounded(progress.rows_per_s)}
+    return rate if end is None else {**rate, "eta": rfc3339(end)}
+
+
+def _request_size(before: Mapping[str, Any], progress: BatchProgress | None, *, is_complete: bool) -> Object:
+    """Return the status field with the rows per request, which a complete batch keeps; none if it is unknown."""
+    size = (progress and progress.rows_per_request) or (is_complete and before.get("rowsPerRequest"))
+    return {"rowsPerRequest": size} if size else {}
 
 
 def events(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[NewEvent]:
@@ -150,7 +149,45 @@ def events(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[NewEvent
     return new_events
 
 
-_Condition = tuple[Type, str, str, str]
+class _Condition(NamedTuple):
+    """New condition of a BatchInference, before its times are known."""
+
+    type: Type
+    status: str
+    reason: str
+    message: str
+
+    def written(self, before: Mapping[str, Any] | None, generation: int, stamp: str) -> Object:
+        """Return the condition as the status has it. `before` is the condition of this type in the current status."""
+        is_same = before is not None and before.get("status") == self.status
+        return {
+            "type": self.type.value,
+            "status": self.status,
+            "reason": str(self.reason),
+            "message": self.message[:_MESSAGE_LIMIT],
+            "observedGeneration": generation,
+            "lastTransitionTime": before["lastTransitionTime"] if before is not None and is_same else stamp,
+        }
+
+
+def _end_conditions(
+    spec: BatchInferenceSpec | None,
+    observed: Observed,
+    rows: Mapping[str, int] | None,
+    failed: Mapping[str, Any] | None,
+    *,
+    is_complete: bool,
+) -> list[_Condition]:
+    """Return the conditions Failed, Complete and Suspended, as far as they apply. Failed is the first one.
+
+    `failed` is the condition Failed in the current status.
+    """
+    complete = _complete(spec, observed, rows, is_complete=is_complete)
+    if observed.is_failed or (observed.obstacle is not None and observed.obstacle.is_final):
+        return [_failed(observed, failed), complete]
+    if spec is not None and spec.suspend and not is_complete:
+        return [complete, _Condition(Type.SUSPENDED, "True", BatchReason.SUSPENDED, "spec.suspend is true")]
+    return [complete]
 
 
 def _complete(
@@ -158,7 +195,7 @@ def _complete(
 ) -> _Condition:
     progress = observed.progress
     if is_complete:
-        return Type.COMPLETE, "True", BatchReason.COMPLETED, _outcome(rows)
+        return _Condition(Type.COMPLETE, "True", BatchReason.COMPLETED, _outcome(rows))
     reason, text = str(BatchReason.RUNNING), "the runner is processing rows"
     if observed.is_failed:
         reason, text = BatchReason.FAILED, "the batch has failed"
@@ -173,7 +210,7 @@ def _complete(
         reason, text = BatchReason.PENDING, f"the runner has not responded yet, at port {PORT} of its pod"
     elif progress.waiting:
         reason, text = BatchReason.WAITING, progress.waiting
-    return Type.COMPLETE, "False", reason, text
+    return _Condition(Type.COMPLETE, "False", reason, text)
 
 
 def _outcome(rows: Mapping[str, int] | None) -> str:
@@ -187,13 +224,13 @@ def _outcome(rows: Mapping[str, int] | None) -> str:
 
 def _failed(observed: Observed, before: Mapping[str, Any] | None) -> _Condition:
     if observed.progress is not None and observed.progress.reason:
-        return Type.FAILED, "True", observed.progress.reason[:253], observed.progress.message
+        return _Condition(Type.FAILED, "True", observed.progress.reason[:253], observed.progress.message)
     if observed.obstacle is not None:
-        return Type.FAILED, "True", observed.obstacle.reason, observed.obstacle.message
+        return _Condition(Type.FAILED, "True", observed.obstacle.reason, observed.obstacle.message)
     if before is not None:  # the pod with the runner's message is gone
-        return Type.FAILED, "True", str(before["reason"]), str(before["message"])
+        return _Condition(Type.FAILED, "True", str(before["reason"]), str(before["message"]))
     text = f"the runner's pod has failed too often{observed.pending and ': ' + observed.pending}"
-    return Type.FAILED, "True", BatchReason.RUNNER_FAILED, text
+    return _Condition(Type.FAILED, "True", BatchReason.RUNNER_FAILED, text)
 
 
 def _rows(before: Mapping[str, Any], progress: BatchProgress | None) -> Mapping[str, int] | None:
@@ -206,6 +243,16 @@ def _rows(before: Mapping[str, Any], progress: BatchProgress | None) -> Mapping[
     if progress is None or progress.total is None or (is_starting and "rows" in before):
         return before.get("rows")
     return {"total": progress.total, "done": progress.done, "failed": progress.failed}
+
+
+def _expected_end(shown: object, progress: BatchProgress | None, now: float) -> float | None:
+    """Return the time at which a running batch is expected to end; None if it is unknown or too far away to show.
+
+    `shown` is the published estimate.
+    """
+    if progress is None or progress.rows_per_s is None or progress.left_s is None or progress.left_s >= _MAX_LEFT_S:
+        return None
+    return _steady(shown, now + progress.left_s, now)
 
 
 def _steady(shown: object, end: float, now: float) -> float:
@@ -223,11 +270,13 @@ def _on_time(
     """Return a list with the OnTime condition and the rate that meets the deadline; empty if the end is unknown."""
     deadline, until = spec.deadline, epoch_seconds(spec.deadline)
     if until is None or until <= now:
-        return [(Type.ON_TIME, "False", BatchReason.DEADLINE_MISSED, f"spec.deadline is {deadline}, which has passed")]
+        text = f"spec.deadline is {deadline}, which has passed"
+        return [_Condition(Type.ON_TIME, "False", BatchReason.DEADLINE_MISSED, text)]
     if end is None or progress is None:
         return []
     if end <= until:
-        return [(Type.ON_TIME, "True", BatchReason.IN_TIME, f"at this rate, the batch ends before {deadline}")]
+        text = f"at this rate, the batch ends before {deadline}"
+        return [_Condition(Type.ON_TIME, "True", BatchReason.IN_TIME, text)]
     factor, rate = (end - now) / (until - now), progress.rows_per_s or 0.0
     remaining = (progress.total or 0) - progress.done - progress.failed
     of_model = f"spec.scaling.maxReplicas of ModelDeployment {spec.model_deployment}"
@@ -237,4 +286,4 @@ def _on_time(
         f"at {rounded(rate)} rows/s, the batch ends at {rfc3339(end)}, after spec.deadline ({deadline}). The remaining "
         f"{remaining} rows need {rounded(rate * factor)} rows/s. {advice} {limit}, or set a later deadline"
     )
-    return [(Type.ON_TIME, "False", BatchReason.DEADLINE_TOO_CLOSE, text)]
+    return [_Condition(Type.ON_TIME, "False", BatchReason.DEADLINE_TOO_CLOSE, text)]

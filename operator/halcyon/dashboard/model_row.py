@@ -19,7 +19,9 @@ Out of scope: which rows are shown (`model_table`).
 
 from __future__ import annotations
 
+import itertools
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
@@ -104,11 +106,9 @@ def row(model: Object) -> TableRow:
     """Return the row of a ModelDeployment."""
     meta, spec, status = model["metadata"], model.get("spec") or {}, model.get("status") or {}
     summary, scaling, cost = (status.get(part) or {} for part in ("summary", "scaling", "cost"))
-    scaling_spec, gpu = spec.get("scaling") or {}, (spec.get("runtime") or {}).get("gpu")
-    per_pod, replicas = gpu.get("count", 1) if gpu else 0, replicas_in_force(model)
-    conditions = {(c["type"], c["status"]) for c in status.get("conditions") or ()}
-    # The servers and balancers are ready, but no agent reports.
-    is_unreported = {("Ready", "True"), ("ScalingActive", "Unknown")} <= conditions
+    scaling_spec: Object = spec.get("scaling") or {}
+    replicas = replicas_in_force(model)
+    queue, _, queue_target = str(summary.get("queue")).partition("/")
     return TableRow(
         namespace=meta["namespace"],
         name=meta["name"],
@@ -119,11 +119,11 @@ def row(model: Object) -> TableRow:
         desired=scaling.get("desired"),
         min=scaling_spec.get("minReplicas", 1) if scaling_spec else None,
         max=scaling_spec.get("maxReplicas"),
-        queue=_float(str(summary.get("queue")).partition("/")[0]),
-        queue_target=_float(str(summary.get("queue")).partition("/")[2]),
+        queue=_float(queue),
+        queue_target=_float(queue_target),
         gpu=_float(summary.get("gpu")),
         batch=_float(summary.get("batch")),
-        gpus=cost["gpus"] if "gpus" in cost else int(per_pod) * int(status.get("replicas") or 0),
+        gpus=_gpus(spec, status),
         cost=_float(cost.get("perHour")),
         currency=str(cost.get("currency") or ""),
         policy=str(scaling.get("policy") or ""),
@@ -131,9 +131,28 @@ def row(model: Object) -> TableRow:
         created=str(meta.get("creationTimestamp") or ""),
         why=str(scaling.get("why") or ""),
         latency_target=latency_target_ms(model),
-        blind=any(signal.get("missing") for signal in scaling.get("signals") or ()) or is_unreported,
+        blind=_is_blind(status),
         rollout=rollout_progress(status),
     )
+
+
+def _gpus(spec: Object, status: Object) -> int:
+    """Return the number of GPUs in the status, or else that of all existing pods (see `TableRow.gpus`)."""
+    cost, gpu = status.get("cost") or {}, (spec.get("runtime") or {}).get("gpu")
+    if "gpus" in cost:
+        gpus: int = cost["gpus"]
+        return gpus
+    per_pod = gpu.get("count", 1) if gpu else 0
+    return int(per_pod) * int(status.get("replicas") or 0)
+
+
+def _is_blind(status: Object) -> bool:
+    """Return whether a signal of the last scaling decision is missing, or no agent has reported."""
+    if any(signal.get("missing") for signal in (status.get("scaling") or {}).get("signals") or ()):
+        return True
+    conditions = {(c["type"], c["status"]) for c in status.get("conditions") or ()}
+    # The servers and balancers are ready, but no agent reports.
+    return {("Ready", "True"), ("ScalingActive", "Unknown")} <= conditions
 
 
 def latency_target_ms(model: Object) -> float | None:
@@ -228,38 +247,30 @@ def totals(rows: Sequence[TableRow], loads: Mapping[Name, CurrentLoad]) -> dict[
     `rate` is the number of requests per second, `errors` the number of failed requests per second. `judged` is the
     number of models with a latency objective and a known p99; `slow` is the number of those that exceed the objective.
     """
-    counts = dict.fromkeys(STATES, 0)
-    by_problem = dict.fromkeys(PROBLEMS, 0)
-    rates, errors, judged, troubled = [], [], 0, 0
-    for row in rows:
-        load = loads.get(row.key, NO_LOAD)
-        counts[row.state] += 1
-        row_problems = problems(row, load)
-        troubled += bool(row_problems)
-        for problem in row_problems:
-            by_problem[problem] += 1
-        judged += load.p99 is not None and row.latency_target is not None
-        if load.rate is not None:
-            rates.append(load.rate)
-            if load.errors is not None:
-                errors.append(load.rate * load.errors / 100)
+    current = [loads.get(row.key, NO_LOAD) for row in rows]
+    row_problems = [problems(row, load) for row, load in zip(rows, current, strict=True)]
+    states = Counter([row.state for row in rows])
+    problem_counts = Counter(itertools.chain.from_iterable(row_problems))
+    rates = [load.rate for load in current if load.rate is not None]
+    errors = [load.rate * load.errors / 100 for load in current if load.rate is not None and load.errors is not None]
+    judged = [row for row, load in zip(rows, current, strict=True) if None not in {load.p99, row.latency_target}]
     costs = [row.cost for row in rows if row.cost is not None]
-    rollouts = [row for row in rows if row.rollout is not None]
+    rollouts = [
+        {"namespace": row.namespace, "name": row.name, **row.rollout} for row in rows if row.rollout is not None
+    ]
     return {
         "total": len(rows),
-        "counts": counts,
-        "problems": by_problem,
-        "troubled": troubled,
+        "counts": {state: states[state] for state in STATES},
+        "problems": {problem: problem_counts[problem] for problem in PROBLEMS},
+        "troubled": sum(map(bool, row_problems)),
         "rate": rounded(sum(rates)) if rates else None,
         "reporting": len(rates),
         "errors": rounded(sum(errors)) if errors else None,
-        "judged": judged,
+        "judged": len(judged),
         "gpus": sum(row.gpus for row in rows),
         "cost": sum(costs) if costs else None,
         "currency": next((row.currency for row in rows if row.currency), ""),
-        "rollouts": [
-            {"namespace": row.namespace, "name": row.name, **(row.rollout or {})} for row in rollouts[:MAX_ROLLOUTS]
-        ],
+        "rollouts": rollouts[:MAX_ROLLOUTS],
         "rolling": len(rollouts),
     }
 

@@ -69,8 +69,25 @@ def read(mount: Path, inside: str | None = None) -> ModelFolder:
         SourceError: the folder does not exist, has no version folder, or contains a file or link that can't be used.
         ModelConfigError: config.pbtxt is not a file, or is too large.
     """
-    folder = locate(mount, inside)
-    root = mount.resolve()
+    folder, root = locate(mount, inside), mount.resolve()
+    names = _checked_names(folder, inside, root)
+    config = as_triton_reads(content(folder / FILE, MAX_BYTES)) if FILE in names else None
+    versions = tuple(sorted(int(name) for name in names if is_version(name) and (folder / name).is_dir()))
+    if versions:
+        return _versioned_model(folder, names, versions, config, root)
+    if config is not None and ensemble.describes_ensemble(config):
+        # ConfigMaps, buckets and git have no empty folders, and Triton loads no model without a version folder.
+        return ModelFolder(folder, tuple(n for n in names if n != FILE), (1,), config, added_version=1, mount=root)
+    inner = _inner_model(folder, inside, names)
+    return read(mount, f"{inside}/{inner}" if inside else inner)
+
+
+def _checked_names(folder: Path, inside: str | None, root: Path) -> list[str]:
+    """Return the names in a folder, and check that there are any and that none leads out of the volume.
+
+    Raises:
+        SourceError: there are no names, or one is a link that Triton can't follow.
+    """
     names = visible_names(folder, inside)
     if not names:
         raise SourceError(
@@ -78,32 +95,47 @@ def read(mount: Path, inside: str | None = None) -> ModelFolder:
         )
     for name in names:
         check_inside(folder / name, root)
-    versions = sorted(int(name) for name in names if is_version(name) and (folder / name).is_dir())
-    config = as_triton_reads(content(folder / FILE, MAX_BYTES)) if FILE in names else None
-    if not versions and config is not None and ensemble.describes_ensemble(config):
-        # ConfigMaps, buckets and git have no empty folders, and Triton loads no model without a version folder.
-        return ModelFolder(folder, tuple(n for n in names if n != FILE), (1,), config, added_version=1, mount=root)
-    if not versions:
-        below = [] if FILE in names else [name for name in names[:MAX_EXAMINED] if is_model(folder / name)]
-        if len(below) == 1:
-            return read(mount, f"{inside}/{below[0]}" if inside else below[0])
-        raise SourceError(
-            f"no version folder in {folder_name(inside)}, which has {join_names(names)}. {_hint(folder, names, below)}"
-        )
-    empty = [
-        version for version in versions if not any(_belongs(e.name) for e in _entries(folder / str(version), None))
-    ]
-    if len(empty) == len(versions):
-        empty = []  # an ensemble needs no files
-    used = tuple(version for version in versions if version not in empty)
-    left_out = [
-        name
-        for name in names
-        if (number := _NUMBER.match(name)) and int(number[0]) not in used and (folder / name).is_dir()
-    ]
-    names_left = tuple(name for name in names if name != FILE and name not in left_out)
+    return names
+
+
+def _inner_model(folder: Path, inside: str | None, names: list[str]) -> str:
+    """Return the name of the only model in a folder that has no version folder itself.
+
+    Raises:
+        SourceError: there is none, there are several, or a config.pbtxt shows that the folder is the model's own.
+    """
+    models = [] if FILE in names else [name for name in names[:MAX_EXAMINED] if is_model(folder / name)]
+    if len(models) == 1:
+        return models[0]
+    raise SourceError(
+        f"no version folder in {folder_name(inside)}, which has {join_names(names)}. {_hint(folder, names, models)}"
+    )
+
+
+def _versioned_model(
+    folder: Path, names: list[str], versions: tuple[int, ...], config: bytes | None, root: Path
+) -> ModelFolder:
+    """Return the model in a folder with version folders, after a check of their files.
+
+    Raises:
+        SourceError: a version folder contains a file or link that can't be used.
+    """
+    # An ensemble needs no files, so empty version folders count if all are empty.
+    used = tuple(version for version in versions if not _is_empty(folder / str(version))) or versions
+    left_out = tuple(name for name in names if _is_mistaken(name, used) and (folder / name).is_dir())
     _examine(folder, map(str, used), root)
-    return ModelFolder(folder, names_left, used, config, tuple(left_out), mount=root)
+    others = tuple(name for name in names if name != FILE and name not in left_out)
+    return ModelFolder(folder, others, used, config, left_out, mount=root)
+
+
+def _is_empty(folder: Path) -> bool:
+    return not any(_belongs(entry.name) for entry in _entries(folder, None))
+
+
+def _is_mistaken(name: str, used: tuple[int, ...]) -> bool:
+    """Return whether Triton would take a folder of this name for a version that isn't used."""
+    number = _NUMBER.match(name)
+    return number is not None and int(number[0]) not in used
 
 
 def backend_of_file(folder: ModelFolder) -> str:

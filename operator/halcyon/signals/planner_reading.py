@@ -129,27 +129,17 @@ def reading(
     """
     now = snapshot.at
     pods_read = _with_broken_pods(pods, snapshot.pods)
-    waits, gpus, used = [], [], []
-    for pod in pods_read:
-        if pod.phase == "ready":
-            view = snapshot.pods.get(str(pod.name))
-            waits.append(_pending(view, now))
-            gpus.append(_gpu(view, now))
-            used.append(None if view is None or waits[-1] is None else view.engine_used)
+    ready = _ready_pods(pods_read, snapshot)
     sums = _sum_balancers(snapshot.balancers, now)
-    unknown: list[str] = []
     silence = _silence_reason(snapshot, sums.rings, balancers)
     arrived, counted_at, rejected = memory.arrived, memory.counted_at, memory.rejected
-    if silence is not None:
-        unknown.append(silence)
-    else:
+    unknown = [] if silence is None else [silence]
+    if silence is None:
         counted_at = max(counted_at, sums.counted_at)
         arrived = arrived.with_values({agent: _count(ring, counted_at, now) for agent, ring in sums.rings.items()})
         rejected = rejected.with_values(sums.rejected)
-    pending = _sum_estimated(waits)
-    if pending is None:
-        names = [str(pod.name) for pod in pods_read if pod.phase == "ready"]
-        unknown.append(f"most ready pods don't report their queue: {_names(names)}")
+    if ready.pending is None:
+        unknown.append(f"most ready pods don't report their queue: {_names(ready.names)}")
     memory = _with_batches(memory, snapshot, pods, revision, revision_pods)
     memory = _with_rows(memory, snapshot, arrived, counted_at, rejected)
     # If values are unknown, the time of the reading is that of the newest report.
@@ -158,9 +148,9 @@ def reading(
         at=None if newest is None else epoch.at(newest),
         replicas=replicas,
         arrived=None if silence else arrived.total,
-        waiting=None if silence or pending is None else sums.queued + pending,
+        waiting=None if silence or ready.pending is None else sums.queued + ready.pending,
         inflight=None if silence else sums.queued + sums.inflight,
-        gpu=_sum_estimated(gpus) if gpus else None,
+        gpu=ready.gpu,
         batches=memory.seconds,
         revision=revision,
         rows_per_request=memory.rows_per_request,
@@ -168,7 +158,7 @@ def reading(
         rejected=None if silence else rejected.total,
         concurrency=None if silence else sum(_mean_held(ring, now) for ring in sums.rings.values()),
         queued=None if silence else sums.queued,
-        engine_used=min([share for share in used if share is not None]) if used and None not in used else None,
+        engine_used=ready.engine_used,
     )
     return ReadingResult(result, memory, tuple(unknown), sums.queued + sums.inflight)
 
@@ -237,6 +227,37 @@ def _count(ring: Ring, at: float, now: float) -> float:
             return count + (later - count) * min(share, 1.0)
         back += 1
     return ring.value(max(back - 1, 1), _REQUESTS)
+
+
+class _ReadyPods(NamedTuple):
+    """Ready pods: the requests queued in them, their summed GPU utilisation, and the least share of an engine in use.
+
+    A value is None if it is unknown.
+    """
+
+    names: list[str]
+    pending: float | None
+    gpu: float | None
+    engine_used: float | None
+
+
+def _ready_pods(pods: tuple[PodReading, ...], snapshot: ModelSnapshot) -> _ReadyPods:
+    names = [str(pod.name) for pod in pods if pod.phase == "ready"]
+    views = [snapshot.pods.get(name) for name in names]
+    waits = [_pending(view, snapshot.at) for view in views]
+    gpus = [_gpu(view, snapshot.at) for view in views]
+    # The share is as old as the queue, so it is unknown if the queue is.
+    used = [
+        view.engine_used
+        for view, wait in zip(views, waits, strict=True)
+        if view is not None and wait is not None and view.engine_used is not None
+    ]
+    return _ReadyPods(
+        names,
+        _sum_estimated(waits),
+        _sum_estimated(gpus) if gpus else None,
+        min(used) if used and len(used) == len(names) else None,
+    )
 
 
 def _with_broken_pods(pods: tuple[PodReading, ...], seen: Mapping[str, PodSnapshot]) -> tuple[PodReading, ...]:

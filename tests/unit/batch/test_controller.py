@@ -13,8 +13,9 @@ from halcyon.api.documents.batch_documents import BatchProgress
 from halcyon.api.policy.network import SiteNetwork
 from halcyon.api.policy.site_policy import SitePolicy
 from halcyon.batch import runner_pod
-from halcyon.batch.controller import POD_TIMEOUT_S, BatchController
+from halcyon.batch.controller import BatchController
 from halcyon.batch.job import LABEL, BatchSite
+from halcyon.batch.runner_pod import POD_TIMEOUT_S
 from halcyon.kube import errors, kinds
 from halcyon.kube.client import FIELD_MANAGER, Object
 from halcyon.kube.event_recorder import NewEvent

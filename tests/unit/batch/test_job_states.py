@@ -11,8 +11,9 @@ from typing_extensions import override
 from halcyon.api.documents.batch_documents import BatchProgress
 from halcyon.api.policy.site_policy import SitePolicy
 from halcyon.api.timestamps import rfc3339
-from halcyon.batch.controller import POD_TIMEOUT_S, BatchController
+from halcyon.batch.controller import BatchController
 from halcyon.batch.job import LABEL, BatchSite
+from halcyon.batch.runner_pod import POD_TIMEOUT_S
 from halcyon.kube import kinds
 from halcyon.kube.client import FIELD_MANAGER, Object
 from halcyon.kube.kinds import Key, Kind

@@ -63,54 +63,14 @@ def admitted(cluster: ObjectWriter, model: Json, request: BenchRequest, command:
     """
     place = request.place
     site = read_site(cluster, request.name, image=place.bench_image)
-    priority_class = place.priority_class or site.priority_class
     load, inputs, files = client_job.packed(with_objective(request.load, model), request.inputs)
-    copies = not place.live and not place.trial
-    admission.check_rights(cluster, needs_files=bool(files) or place.trial, copies=copies)
-    if place.teach:
-        teach.check_rights(cluster)
-    admission.check_free(cluster, request.name, copies=copies)
-    check_stateless(cluster, request.name)
+    request = replace(request, load=load, inputs=inputs)
+    _check_request(cluster, request, needs_files=bool(files))
+    priority_class = place.priority_class or site.priority_class
     measured = _served(model) if place.live else copied(cluster, model, request, priority_class)
-    api_keys = "" if place.trial else measured.api_keys
-    host = trial_pod.ADDRESS if place.trial else measured.name
-    server = replace(request.server, url=request.url(host), model=measured.model)
-    runtime = fields.mapping(fields.mapping(measured.document["spec"]).get("runtime"))
-    own_secrets = [str(secret.get("name")) for secret in fields.mappings(runtime.get("imagePullSecrets"))]
-    sampling = site_prices.priced(
-        site_prices.of_site(request.sampling, site.carbon_intensity), model, admission.gpus_of(measured.document)
-    )
-    # A trial pod's client reads the server's metrics on localhost, where they are by default.
-    metrics = () if place.trial else metrics_read(measured, sampling, site, is_copy=copies)
-    client = ClientSettings(
-        model=request.name,
-        namespace=cluster.namespace,
-        image=site.image,
-        arguments=(),
-        measured=measured.name,
-        near=place.near or "zone",
-        cpu=place.client_cpu,
-        memory=place.client_memory,
-        api_keys=api_keys,
-        pull_secrets=tuple(dict.fromkeys([*own_secrets, *site.pull_secrets])),
-        fixed_user_ids=site.fixed_user_ids,
-        priority_class=priority_class,
-        tolerations=fields.mappings(fields.mapping(runtime.get("placement")).get("tolerations")),
-        files=files,
-        claim=place.volume,
-        metrics=metrics,
-        prometheus_port=metrics_access.prometheus_port(sampling),
-    )
-    client_sampling = sampling if place.trial else metrics_access.addressed(sampling, client, measured.name)
-    client = replace(
-        client,
-        arguments=(
-            *command(server, load, inputs, client_sampling),
-            *client_job.key_arguments(api_keys),
-            *(_guard_arguments(model) if place.live else ()),
-            *("--wait", f"{place.start_timeout:.0f}s", "--to-log"),
-        ),
-    )
+    request = replace(request, sampling=_sampling(request, site, model, measured))
+    client = _client(cluster.namespace, request, site, measured, files=files, priority_class=priority_class)
+    client = replace(client, arguments=_arguments(request, model, measured, client, command))
     objects = [] if place.live else admission.rendered(cluster, measured, request.name)
     trial = trial_pod.trial_pod(objects, client, model=measured.model) if place.trial else None
     if place.live:
@@ -122,10 +82,87 @@ def admitted(cluster: ObjectWriter, model: Json, request: BenchRequest, command:
     return AdmittedPods(
         client=client,
         measured=measured,
-        copy=measured if copies else None,
+        copy=measured if _copies(request) else None,
         trial=trial,
         network_policy=site.network_policies,
         notes=(*measured.notes, *((trial_pod.NOTE,) if place.trial else measured.traffic_notes)),
+    )
+
+
+def _copies(request: BenchRequest) -> bool:
+    """Return whether the measured model is a copy, which runs beside the served model."""
+    return not request.place.live and not request.place.trial
+
+
+def _sampling(request: BenchRequest, site: BenchSite, model: Json, measured: CopiedModel) -> SamplingOptions:
+    """Return the options of sampling, with the site's carbon intensity and the model's price if none are given."""
+    sampling = site_prices.of_site(request.sampling, site.carbon_intensity)
+    return site_prices.priced(sampling, model, admission.gpus_of(measured.document))
+
+
+def _check_request(cluster: ObjectWriter, request: BenchRequest, *, needs_files: bool) -> None:
+    """Check the user's rights, that no other measurement of the model runs, and that the model can be measured.
+
+    Raises:
+        InputError: a check failed.
+    """
+    place, copies = request.place, _copies(request)
+    admission.check_rights(cluster, needs_files=needs_files or place.trial, copies=copies)
+    if place.teach:
+        teach.check_rights(cluster)
+    admission.check_free(cluster, request.name, copies=copies)
+    check_stateless(cluster, request.name)
+
+
+def _client(
+    namespace: str,
+    request: BenchRequest,
+    site: BenchSite,
+    measured: CopiedModel,
+    *,
+    files: Mapping[str, bytes],
+    priority_class: str,
+) -> ClientSettings:
+    """Return the settings of the client's pod, without its arguments."""
+    place = request.place
+    # A trial pod's client reads the server's metrics on localhost, where they are by default.
+    metrics = () if place.trial else metrics_read(measured, request.sampling, site, is_copy=_copies(request))
+    runtime = fields.mapping(fields.mapping(measured.document["spec"]).get("runtime"))
+    own_secrets = [str(secret.get("name")) for secret in fields.mappings(runtime.get("imagePullSecrets"))]
+    return ClientSettings(
+        model=request.name,
+        namespace=namespace,
+        image=site.image,
+        arguments=(),
+        measured=measured.name,
+        near=place.near or "zone",
+        cpu=place.client_cpu,
+        memory=place.client_memory,
+        api_keys="" if place.trial else measured.api_keys,
+        pull_secrets=tuple(dict.fromkeys([*own_secrets, *site.pull_secrets])),
+        fixed_user_ids=site.fixed_user_ids,
+        priority_class=priority_class,
+        tolerations=fields.mappings(fields.mapping(runtime.get("placement")).get("tolerations")),
+        files=files,
+        claim=place.volume,
+        metrics=metrics,
+        prometheus_port=metrics_access.prometheus_port(request.sampling),
+    )
+
+
+def _arguments(
+    request: BenchRequest, model: Json, measured: CopiedModel, client: ClientSettings, command: ClientArguments
+) -> tuple[str, ...]:
+    """Return the arguments of the client's command."""
+    place, sampling = request.place, request.sampling
+    host = trial_pod.ADDRESS if place.trial else measured.name
+    server = replace(request.server, url=request.url(host), model=measured.model)
+    client_sampling = sampling if place.trial else metrics_access.addressed(sampling, client, measured.name)
+    return (
+        *command(server, request.load, request.inputs, client_sampling),
+        *client_job.key_arguments(client.api_keys),
+        *(_guard_arguments(model) if place.live else ()),
+        *("--wait", f"{place.start_timeout:.0f}s", "--to-log"),
     )
 
 

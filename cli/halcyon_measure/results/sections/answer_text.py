@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from halcyon_measure.results.figure import Figure
 from halcyon_measure.results.number_text import count_text, number, signed_percent
 from halcyon_measure.results.sections.capacity import Capacity
-from halcyon_measure.results.sections.comparison import Comparison
+from halcyon_measure.results.sections.comparison import ComparedSide, Comparison, Difference, LeaderboardRow
 from halcyon_measure.results.sections.sweep import Sweep
 
 _NAME, _FIGURE = 20, 10
@@ -38,48 +37,74 @@ def capacity(section: Capacity) -> list[str]:
 def comparison(section: Comparison) -> list[str]:
     """Return a table of the differences, or of the leaderboard, with the reasons for missing values."""
     lines: list[str] = []
-    reasons: dict[str, list[str]] = {}
     if section.baseline is not None and section.candidate is not None:
-        rounds = section.order or "not in turns"
-        sides = f"A {section.baseline.name}, B {section.candidate.name}, rounds {rounds}"
-        lines += [*textwrap.wrap(sides, 80), ""]
-        lines.append(f"{'':<12}{'A':>10}{'B':>10}{'change':>9}  {'95 % interval':<18}")
-        for difference in section.differences:
-            change, interval = difference.change.value, difference.change.interval
-            change_text = "-" if change is None else f"{change:+.1%}"
-            interval_text = "-" if interval is None else f"[{interval[0]:+.1%}, {interval[1]:+.1%}]"
-            lines.append(
-                f"{difference.figure:<12}{number(difference.baseline.value):>10}{number(difference.candidate.value):>10}"
-                f"{change_text:>9}  {interval_text:<18}  {difference.result}"
-            )
-            if difference.change.reason:
-                reasons.setdefault(difference.change.reason, []).append(difference.figure)
-    if section.leaderboard:
-        heads = ("requests/s", "p99, ms", "cost/1000", "J", "mg CO2", "accuracy")
-        lines.append(f"{'':<{_NAME}}" + "".join(f"{head:>{_FIGURE}}" for head in heads))
-        for row in section.leaderboard:
-            figures = (
-                row.rate,
-                row.p99,
-                row.cost_per_thousand,
-                row.energy_per_inference,
-                row.carbon_per_inference,
-                row.accuracy,
-            )
-            cells = "".join(f"{number(figure.value):>{_FIGURE}}" for figure in figures)
-            # A longer name has a line of its own, because a cut one may be that of another row.
-            lines += [f"{row.name:<{_NAME}}{cells}"] if len(row.name) < _NAME else [row.name, f"{'':<{_NAME}}{cells}"]
-            for head, figure in zip(heads, figures, strict=True):
-                if figure.value is None and head not in reasons.setdefault(figure.reason, []):
-                    reasons[figure.reason].append(head)
-    for reason, names in reasons.items():
+        lines += _difference_table(section, section.baseline, section.candidate)
+    lines += _leaderboard(section.leaderboard)
+    for reason, names in _reasons(section).items():
         lines += textwrap.wrap(f"{', '.join(names)}: {reason}", 80)
-    unlike = [textwrap.wrap(f"unlike    {phrase}", 80, subsequent_indent=" " * 10) for phrase in section.unlike]
-    lines += itertools.chain(*unlike)
+    for phrase in section.unlike:
+        lines += textwrap.wrap(f"unlike    {phrase}", 80, subsequent_indent=" " * 10)
     for bound in section.bounds:
         outcome = "FAILED" if bound.failed else "NOT DECIDED" if bound in section.undecided else "not shown"
         lines += textwrap.wrap(f"{bound.text}: {outcome}; {bound.evidence}", 80)
     return lines
+
+
+def _difference_table(section: Comparison, baseline: ComparedSide, candidate: ComparedSide) -> list[str]:
+    sides = f"A {baseline.name}, B {candidate.name}, rounds {section.order or 'not in turns'}"
+    heading = f"{'':<12}{'A':>10}{'B':>10}{'change':>9}  {'95 % interval':<18}"
+    return [*textwrap.wrap(sides, 80), "", heading, *map(_difference_row, section.differences)]
+
+
+def _difference_row(difference: Difference) -> str:
+    change, interval = difference.change.value, difference.change.interval
+    change_text = "-" if change is None else f"{change:+.1%}"
+    interval_text = "-" if interval is None else f"[{interval[0]:+.1%}, {interval[1]:+.1%}]"
+    return (
+        f"{difference.figure:<12}{number(difference.baseline.value):>10}{number(difference.candidate.value):>10}"
+        f"{change_text:>9}  {interval_text:<18}  {difference.result}"
+    )
+
+
+_RANKED: Mapping[str, Callable[[LeaderboardRow], Figure]] = {
+    "requests/s": lambda row: row.rate,
+    "p99, ms": lambda row: row.p99,
+    "cost/1000": lambda row: row.cost_per_thousand,
+    "J": lambda row: row.energy_per_inference,
+    "mg CO2": lambda row: row.carbon_per_inference,
+    "accuracy": lambda row: row.accuracy,
+}
+"""Columns of a leaderboard, with the figure that each shows."""
+
+
+def _leaderboard(rows: Sequence[LeaderboardRow]) -> list[str]:
+    if not rows:
+        return []
+    heading = f"{'':<{_NAME}}" + "".join(f"{head:>{_FIGURE}}" for head in _RANKED)
+    return [heading, *(line for row in rows for line in _leaderboard_row(row))]
+
+
+def _leaderboard_row(row: LeaderboardRow) -> list[str]:
+    cells = "".join(f"{number(figure(row).value):>{_FIGURE}}" for figure in _RANKED.values())
+    # A longer name has a line of its own, because a cut one may be that of another row.
+    return [f"{row.name:<{_NAME}}{cells}"] if len(row.name) < _NAME else [row.name, f"{'':<{_NAME}}{cells}"]
+
+
+def _reasons(section: Comparison) -> dict[str, list[str]]:
+    """Return the reasons for missing values, each with the names of the figures that it concerns."""
+    missing: list[tuple[str, str]] = []
+    if section.baseline is not None and section.candidate is not None:
+        missing += [(entry.change.reason, entry.figure) for entry in section.differences if entry.change.reason]
+    missing += [
+        (figure(row).reason, head)
+        for row in section.leaderboard
+        for head, figure in _RANKED.items()
+        if figure(row).value is None
+    ]
+    reasons: dict[str, list[str]] = {}
+    for reason, name in dict.fromkeys(missing):
+        reasons.setdefault(reason, []).append(name)
+    return reasons
 
 
 def sweep(section: Sweep) -> list[str]:

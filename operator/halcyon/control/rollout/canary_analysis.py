@@ -91,6 +91,44 @@ class _Watched:
     """Monotonic time at which the last sample ended, in seconds."""
     result: CanaryResult | None = None
 
+    def growths(self, counts: Mapping[str, _Counts], revisions: Mapping[str, str], now: float) -> dict[str, _Counts]:
+        """Return the growth of the counters since the last sample, by pod of the two revisions.
+
+        Note which pods have answered requests. The counters of a pod that is new or has restarted count from here on.
+        """
+        growths: dict[str, _Counts] = {}
+        for name, after in counts.items():
+            since = after.since(self.counts.get(name))
+            if since is None:
+                self.counts[name] = after
+            elif revisions.get(name) in {self.stable, self.canary}:
+                growths[name] = since
+        answering = [name for name, since in growths.items() if since.succeeded or since.failed]
+        self.answers_since = {**dict.fromkeys(answering, now), **self.answers_since}
+        return growths
+
+    def samples(
+        self,
+        growths: Mapping[str, _Counts],
+        responses: Mapping[str, _Responses],
+        revisions: Mapping[str, str],
+        now: float,
+    ) -> tuple[Sample, Sample]:
+        """Return the samples of the stable revision and of the canary.
+
+        Failures are those that the balancers have counted if they count them for both revisions.
+        """
+        by_revision: dict[str, list[_Counts]] = {self.stable: [], self.canary: []}
+        for name, counts in growths.items():
+            by_revision[revisions[name]].append(counts)
+        newest = max((at for pod, at in self.answers_since.items() if revisions.get(pod) == self.canary), default=now)
+        of_stable, of_canary = responses.get(self.stable), responses.get(self.canary)
+        stable = _sample(by_revision[self.stable], of_stable, math.inf)
+        canary = _sample(by_revision[self.canary], of_canary, now - newest)
+        if of_stable is None or of_canary is None or of_stable.failed is None or of_canary.failed is None:
+            return stable, canary
+        return _with_failures(stable, of_stable), _with_failures(canary, of_canary)
+
 
 class RollingOut(Protocol):
     """Parts of a reconcile plan that the canary analysis reads."""
@@ -167,27 +205,12 @@ class CanaryAnalysis:
         if observation is None:
             return
         watched.attempted_at = now
-        revisions = {pod["metadata"]["name"]: pods.revision(pod) for pod in watched.servers}
-        growths: dict[str, list[_Counts]] = {watched.stable: [], watched.canary: []}
         counts = {pod.name: values for pod in observation.pods if pod.points and (values := _counts(pod.points[-1]))}
-        for name, after in counts.items():
-            growth = after.since(watched.counts.get(name))
-            if growth is None:
-                watched.counts[name] = after
-            elif revisions.get(name) in growths:
-                growths[revisions[name]].append(growth)
-                if growth.succeeded or growth.failed:
-                    watched.answers_since.setdefault(name, now)
-        newest = max(
-            (at for pod, at in watched.answers_since.items() if revisions.get(pod) == watched.canary), default=now
-        )
         histograms = {(agent.agent, slot.slot): slot for agent in observation.balancers for slot in agent.latency}
         responses = _responses_since(watched.latency, histograms, _slot_revisions(watched.servers, self.clock.wall()))
-        stable = _sample(growths[watched.stable], responses.get(watched.stable), math.inf)
-        canary = _sample(growths[watched.canary], responses.get(watched.canary), now - newest)
-        if all(key in responses and responses[key].failed is not None for key in growths):
-            stable = _with_failures(stable, responses[watched.stable])
-            canary = _with_failures(canary, responses[watched.canary])
+        revisions = {pod["metadata"]["name"]: pods.revision(pod) for pod in watched.servers}
+        growths = watched.growths(counts, revisions, now)
+        stable, canary = watched.samples(growths, responses, revisions, now)
         if not (stable.requests and canary.requests) and now - watched.sampled_at < MAX_SAMPLE_DELAY_S:
             # Wait for requests to both revisions. Counters and histograms that are new count from here on.
             watched.latency = {**histograms, **watched.latency}

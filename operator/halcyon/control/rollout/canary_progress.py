@@ -6,7 +6,7 @@ Out of scope: the slots of its pods (`slot_allocation`), and the comparison with
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -106,42 +106,114 @@ def advance(
     `record` is the rollout record of the canary's revision, and `rules` the field spec.rollout.canary. `count` is the
     number of desired pods over both revisions, and `ready` that of the canary's ready pods.
     """
-    steps = rules.steps or DEFAULT_STEPS
-    record = replace(record, step=min(record.step, len(steps) - 1))
-    index, step = record.step, steps[record.step]
-    pods = pod_count(count, step.weight)
-    stage = f"step {index + 1} of {len(steps)}: {step.weight} % of the requests, {pods} of {max(count, pods + 1)} pods"
-
-    def state(outcome: Outcome, message: str, due: float | None = None, *, paused: bool = False) -> Advance:
-        return Advance(record, step.weight, pods, outcome, message, due, paused)
-
-    if request == "abort":
-        return state("aborted", f"the annotation {ABORT} aborted the canary at {stage}")
-    if request == "promote" and ready:
-        return state("promoted", f"the annotation {PROMOTE} promoted the canary at {stage}")
-    is_judged = rules.analysis.mode == "Enabled"
-    if canary_result is not None and canary_result.action == "rollback" and is_judged:
-        return state("worse", f"{canary_result.why} ({stage})")
-    if ready < pods:
-        return state("goes on", f"{stage}; {ready} of {pods} canary pods are ready")
-    record = record if record.step_at else replace(record, step_at=rfc3339(now))
-    if step.pause.duration is None and request != "step":
-        return state("goes on", f"{stage}; the canary is paused until a user resumes the rollout", paused=True)
-    pause_end = (epoch_seconds(record.step_at) or now) + duration_s(step.pause.duration or "0s")
-    if now < pause_end and request != "step":
-        return state("goes on", f"{stage}; the step lasts at least until {rfc3339(pause_end)}", pause_end)
-    if is_judged and request != "step" and (canary_result is None or canary_result.action != "promote"):
-        why = canary_result.why if canary_result else "no measurements yet"
-        return state(
-            "goes on",
-            f"{stage}; waiting for analysis: {why}. The annotation {PROMOTE} promotes the canary without analysis, and "
-            f"the annotation {ABORT} aborts it",
-        )
-    if index + 1 == len(steps):
-        return state("promoted", canary_result.why if canary_result else "all steps are completed")
-    next_record = replace(record, step=index + 1, step_at="")
+    step = _Step.of(record, rules.steps or DEFAULT_STEPS, count)
+    end = _requested_end(step, request, ready) or _rollback(step, rules, canary_result)
+    if end is not None:
+        return end
+    if ready < step.pods:
+        return step.state("goes on", f"{step.stage}; {ready} of {step.pods} canary pods are ready")
+    step = step.begun(now)
+    # The annotation `PROMOTE_STEP` ends the step, no matter what the step waits for.
+    wait = None if request == "step" else _wait(step, rules, now, canary_result)
+    if wait is not None:
+        return wait
+    if step.is_last:
+        return step.state("promoted", canary_result.why if canary_result else "all steps are completed")
+    next_record = replace(step.record, step=step.record.step + 1, step_at="")
     # The annotation ends one step only.
     return advance(next_record, rules, now=now, count=count, ready=ready, canary_result=canary_result, request="")
+
+
+@dataclass(frozen=True)
+class _Step:
+    """Current step of a canary."""
+
+    record: RolloutRecord
+    steps: Sequence[CanaryStep]
+    """All steps of the canary."""
+    pods: int
+    """Number of pods of the canary in this step."""
+    total_pods: int
+    """Number of pods over both revisions in this step."""
+
+    @classmethod
+    def of(cls, record: RolloutRecord, steps: Sequence[CanaryStep], count: int) -> _Step:
+        """Return the step of a rollout record: the last one if the spec has fewer steps than before."""
+        index = min(record.step, len(steps) - 1)
+        pods = pod_count(count, steps[index].weight)
+        return cls(replace(record, step=index), steps, pods, max(count, pods + 1))
+
+    @property
+    def current(self) -> CanaryStep:
+        """Step in the spec."""
+        return self.steps[self.record.step]
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no step follows."""
+        return self.record.step + 1 == len(self.steps)
+
+    @property
+    def stage(self) -> str:
+        """Beginning of a message: the step and its share of the requests and pods."""
+        return (
+            f"step {self.record.step + 1} of {len(self.steps)}: {self.current.weight} % of the requests, "
+            f"{self.pods} of {self.total_pods} pods"
+        )
+
+    def begun(self, now: float) -> _Step:
+        """Return the step with the time at which its pods were ready first, which is `now` if it wasn't known."""
+        return self if self.record.step_at else replace(self, record=replace(self.record, step_at=rfc3339(now)))
+
+    def state(self, outcome: Outcome, message: str, due: float | None = None, *, paused: bool = False) -> Advance:
+        """Return the state of the canary in this step."""
+        return Advance(self.record, self.current.weight, self.pods, outcome, message, due, paused)
+
+
+def _requested_end(step: _Step, request: CanaryRequest, ready: int) -> Advance | None:
+    """Return the state of a canary that a user promotes or aborts; None if no user does.
+
+    A canary is promoted once one of its pods is ready.
+    """
+    if request == "abort":
+        return step.state("aborted", f"the annotation {ABORT} aborted the canary at {step.stage}")
+    if request == "promote" and ready:
+        return step.state("promoted", f"the annotation {PROMOTE} promoted the canary at {step.stage}")
+    return None
+
+
+def _rollback(step: _Step, rules: Canary, canary_result: CanaryResult | None) -> Advance | None:
+    """Return the state of a canary that the analysis has found to be worse; None if it hasn't."""
+    if canary_result is None or canary_result.action != "rollback" or not _is_judged(rules):
+        return None
+    return step.state("worse", f"{canary_result.why} ({step.stage})")
+
+
+def _wait(step: _Step, rules: Canary, now: float, canary_result: CanaryResult | None) -> Advance | None:
+    """Return the state of a canary that waits for a user, for the end of a pause, or for the analysis.
+
+    Return None if the step is complete.
+    """
+    if step.current.pause.duration is None:
+        return step.state(
+            "goes on", f"{step.stage}; the canary is paused until a user resumes the rollout", paused=True
+        )
+    pause_end = (epoch_seconds(step.record.step_at) or now) + duration_s(step.current.pause.duration)
+    if now < pause_end:
+        text = f"{step.stage}; the step lasts at least until {rfc3339(pause_end)}"
+        return step.state("goes on", text, pause_end)
+    if not _is_judged(rules) or (canary_result is not None and canary_result.action == "promote"):
+        return None
+    why = canary_result.why if canary_result else "no measurements yet"
+    return step.state(
+        "goes on",
+        f"{step.stage}; waiting for analysis: {why}. The annotation {PROMOTE} promotes the canary without analysis, and "
+        f"the annotation {ABORT} aborts it",
+    )
+
+
+def _is_judged(rules: Canary) -> bool:
+    return rules.analysis.mode == "Enabled"
 
 
 DEFAULT_STEPS = tuple(

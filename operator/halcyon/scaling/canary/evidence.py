@@ -18,7 +18,7 @@ import math
 from dataclasses import replace
 
 from halcyon.scaling.canary.data import CanaryMemory, Rules, Sample, Track
-from halcyon.scaling.canary.sequential_tests import Tally, log_e
+from halcyon.scaling.canary.sequential_tests import Blocks, Tally, log_e
 from halcyon.scaling.histogram import Histogram
 
 QUANTILE = 0.95
@@ -67,71 +67,115 @@ def remembered(memory: CanaryMemory, stable: Sample, canary: Sample, rules: Rule
 
     `stable` and `canary` are the samples of the two revisions in this window.
     """
-    requests, batches = memory.batches
-    if canary.batches is not None:
-        # A report of more batches than requests is wrong, so the batches are capped at the requests.
-        requests, batches = requests + canary.requests, batches + min(canary.batches, canary.requests)
+    batches = _counted_batches(memory.batches, canary)
     # Requests per batch before this window: a window's data must not determine its own weight.
-    alike = memory.batches[0] / memory.batches[1] if memory.batches[1] else 1.0
-    if not memory.batches[1] and batches:
-        alike = requests / batches
-    margin = rules.error_margin
-    errors = memory.errors
-    if margin is not None:
-        errors = _followed(
-            errors,
-            Tally(stable.failures, stable.requests),
-            Tally(canary.failures, canary.requests),
-            slack=(margin, margin),
-            prior=_ERRORS_PRIOR,
-            alike=alike,
-            most=_most(rules.part),
-        )
-    history, late, very_late = memory.stable, memory.late, memory.very_late
-    settles_s = SETTLE_S if history is None else _settles_s(history)
-    typical_s = None
-    if canary.latency is not None and canary.latency.total >= MIN_FOR_MEDIAN:
-        typical_s = canary.latency.quantile(0.5)
-    if rules.latency_ratio is not None and history is not None and _alike(history, stable.latency, canary.latency):
-        improves = memory.typical_s is not None and typical_s is not None and typical_s < IMPROVES * memory.typical_s
-        is_queue = canary.newest_s < settles_s and not _computes_longer(stable, canary)
-        tracks = (
-            (late, rules.latency_ratio, settles_s, improves, MIN_LATE_WINDOWS),
-            (very_late, max(VERY_LATE, rules.latency_ratio), FIRST_S, improves or is_queue, MIN_WINDOWS),
-        )
-        late, very_late = (
-            _followed(
-                track,
-                _above(stable.latency, bounds[0]),
-                _above(canary.latency, bounds[1]),
-                slack=(0.0, LATE_MARGIN),
-                prior=_LATE_PRIOR,
-                alike=alike,
-                # Not skipped: windows may not be chosen by their outcome, or the error rate doesn't hold.
-                most=0.0 if excused else _most(rules.part / 2, windows),
-                own=_LATE_SPREAD,
-            )
-            if canary.newest_s >= from_s and (bounds := late_bounds(history, ratio)) is not None
-            else track
-            for track, ratio, from_s, excused, windows in tracks
-        )
-    queue = memory.queue
-    if rules.queue_ratio is not None and canary.newest_s >= settles_s:
-        stable_s, canary_s = _waited(stable, rules), _waited(canary, rules)
-        if stable_s is not None and canary_s is not None:
-            queue = queue.after((stable_s, 1, canary_s, 1))
+    requests_per_batch = _ratio(memory.batches) or _ratio(batches) or 1.0
+    typical_s = _median_s(canary)
+    late, very_late = _followed_latency(
+        memory, stable, canary, rules, requests_per_batch=requests_per_batch, typical_s=typical_s
+    )
     return replace(
         memory,
-        errors=errors,
+        errors=_followed_errors(memory.errors, stable, canary, rules, requests_per_batch),
         late=late,
         very_late=very_late,
         typical_s=typical_s,
-        queue=queue,
+        queue=_followed_queue(memory, stable, canary, rules),
         requests=(memory.requests[0] + stable.requests, memory.requests[1] + canary.requests),
-        batches=(requests, batches),
+        batches=batches,
         stable=_joined(memory.stable, stable.latency),
         canary=_joined(memory.canary, canary.latency),
     )
+
+
+def _counted_batches(counted: tuple[int, int], canary: Sample) -> tuple[int, int]:
+    """Return `CanaryMemory.batches` after a window."""
+    if canary.batches is None:
+        return counted
+    # A report of more batches than requests is wrong, so the batches are capped at the requests.
+    return counted[0] + canary.requests, counted[1] + min(canary.batches, canary.requests)
+
+
+def _ratio(batches: tuple[int, int]) -> float | None:
+    """Return the number of requests per batch; None if there are no batches."""
+    return batches[0] / batches[1] if batches[1] else None
+
+
+def _median_s(sample: Sample) -> float | None:
+    """Return the median latency of a window, in seconds; None if it has too few responses."""
+    if sample.latency is None or sample.latency.total < MIN_FOR_MEDIAN:
+        return None
+    return sample.latency.quantile(0.5)
+
+
+def _followed_errors(track: Track, stable: Sample, canary: Sample, rules: Rules, requests_per_batch: float) -> Track:
+    """Return the comparison of failures updated with one window; unchanged if failures aren't compared."""
+    margin = rules.error_margin
+    if margin is None:
+        return track
+    return _followed(
+        track,
+        Tally(stable.failures, stable.requests),
+        Tally(canary.failures, canary.requests),
+        slack=(margin, margin),
+        prior=_ERRORS_PRIOR,
+        alike=requests_per_batch,
+        most=_most(rules.part),
+    )
+
+
+def _followed_latency(
+    memory: CanaryMemory,
+    stable: Sample,
+    canary: Sample,
+    rules: Rules,
+    *,
+    requests_per_batch: float,
+    typical_s: float | None,
+) -> tuple[Track, Track]:
+    """Return the comparisons of late and of very late responses, updated with one window.
+
+    They are unchanged if latencies aren't compared, or if the histograms can't be. `typical_s` is the canary's median
+    latency in this window.
+    """
+    history, ratio = memory.stable, rules.latency_ratio
+    if ratio is None or history is None or not _alike(history, stable.latency, canary.latency):
+        return memory.late, memory.very_late
+    settles_s = _settles_s(history)
+    improves = memory.typical_s is not None and typical_s is not None and typical_s < IMPROVES * memory.typical_s
+    is_queue = canary.newest_s < settles_s and not _computes_longer(stable, canary)
+
+    def followed(track: Track, ratio: float, from_s: float, windows: int, *, is_excused: bool) -> Track:
+        """Return a comparison updated with the responses that are later than the stable revision's by a ratio."""
+        bounds = late_bounds(history, ratio) if canary.newest_s >= from_s else None
+        if bounds is None:
+            return track
+        return _followed(
+            track,
+            _above(stable.latency, bounds[0]),
+            _above(canary.latency, bounds[1]),
+            slack=(0.0, LATE_MARGIN),
+            prior=_LATE_PRIOR,
+            alike=requests_per_batch,
+            # Not skipped: windows may not be chosen by their outcome, or the error rate doesn't hold.
+            most=0.0 if is_excused else _most(rules.part / 2, windows),
+            own=_LATE_SPREAD,
+        )
+
+    return (
+        followed(memory.late, ratio, settles_s, MIN_LATE_WINDOWS, is_excused=improves),
+        followed(memory.very_late, max(VERY_LATE, ratio), FIRST_S, MIN_WINDOWS, is_excused=improves or is_queue),
+    )
+
+
+def _followed_queue(memory: CanaryMemory, stable: Sample, canary: Sample, rules: Rules) -> Blocks:
+    """Return the comparison of queue times updated with one window; unchanged if the window has no evidence."""
+    if rules.queue_ratio is None or canary.newest_s < _settles_s(memory.stable):
+        return memory.queue
+    stable_s, canary_s = _waited(stable, rules), _waited(canary, rules)
+    if stable_s is None or canary_s is None:
+        return memory.queue
+    return memory.queue.after((stable_s, 1, canary_s, 1))
 
 
 def _computes_longer(stable: Sample, canary: Sample) -> bool:
@@ -140,9 +184,9 @@ def _computes_longer(stable: Sample, canary: Sample) -> bool:
     return stable_s is not None and canary_s is not None and canary_s > MIN_COMPUTE_RATIO * stable_s
 
 
-def _settles_s(stable: Histogram) -> float:
+def _settles_s(stable: Histogram | None) -> float:
     """Return how many seconds after a pod's first response its latencies begin to count as evidence."""
-    quantile_s = stable.quantile(QUANTILE)
+    quantile_s = None if stable is None else stable.quantile(QUANTILE)
     return SETTLE_S if quantile_s is None else min(max(SETTLE_RESPONSES * quantile_s, SETTLE_S), MAX_SETTLE_S)
 
 

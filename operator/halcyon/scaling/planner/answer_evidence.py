@@ -36,14 +36,12 @@ from halcyon.scaling.planner.capacity import batch_time_check
 from halcyon.scaling.planner.capacity.answer_samples import (
     ANSWERED,
     AT,
-    BY_ENGINE,
-    BY_GPU,
-    MIN_ANSWERS,
     WAITING,
+    RequestCounts,
     Sample,
     queues,
-    thinned,
     time_in_pod,
+    with_sample,
 )
 from halcyon.scaling.planner.capacity.answer_window import AnswerWindow
 from halcyon.scaling.planner.capacity.full_pod import GROWN, full_rate
@@ -63,10 +61,6 @@ make a pod look full."""
 _RELAX_S = 600.0
 """Time constant, in seconds, with which the stored shortest time of a request in a pod grows unless a request takes
 less. It grows because requests may have become longer."""
-_GPU_FULL = 95.0
-"""Minimum GPU utilisation, in percent per ready pod, at which a GPU counts as full."""
-_ENGINE_FULL = 0.95
-"""Minimum share of an engine's request capacity in use at which the engine counts as full."""
 _SHARED_S = 1800.0
 """Seconds after which the planner tests again with more replicas whether pods still share a limit."""
 _PROVISIONAL = 10.0
@@ -152,40 +146,40 @@ class AnswerEvidence:
         `replica` is the capacity computed from batch times; None if there are none. `is_measured` is true if `halcyon
         bench` measured some of them. `max_batch` is the number of rows in the largest batch.
         """
-        # Draining pods still answer.
-        ready = sum(pod.phase in {"ready", "draining"} for pod in reading.pods)
-        inside, waiting = reading.inflight or 0.0, reading.waiting or 0.0
-        answered = (reading.arrived or 0.0) - (reading.rejected or 0.0) - inside
-        executing = max(inside - waiting, 0.0)
-        anchor = self.anchor
-        if anchor is None or at < anchor[0] or answered < anchor[1] - inside - MIN_ANSWERS or not ready:
-            return self._with(anchor=(at, answered, executing, 0.0), samples=(), contradicts_at=None, alone=self.alone)
+        counts, anchor = RequestCounts.of(reading), self.anchor
+        if anchor is None or at < anchor[0] or counts.has_restarted(anchor[1]) or not counts.ready:
+            return self._anchored(at, counts, self.alone)
         if at - anchor[0] <= 0 or (self.samples and at <= self.samples[-1][AT]):
             return self
         last_at = self.samples[-1][AT] if self.samples else anchor[0]
-        exposed = anchor[3] + anchor[2] * (at - last_at)
-        anchor = (anchor[0], anchor[1], executing, exposed)
-        limit_s = batch_time_check.limit_s(replica, executing / ready)
-        if (
-            replica is not None
-            and waiting <= ready * replica.max_batch * replica.instances
+        anchor = (anchor[0], anchor[1], counts.executing, anchor[3] + anchor[2] * (at - last_at))
+        limit_s = batch_time_check.limit_s(replica, counts.executing / counts.ready)
+        if replica is not None and self._fits_line(counts, anchor, replica, limit_s):
+            # A measurement by `halcyon bench` shows nothing about a limit that pods share.
+            is_evidence = not is_measured and counts.answered > anchor[1]
+            return self._anchored(at, counts, self._alone(at, counts.ready, replica) if is_evidence else self.alone)
+        samples = with_sample(self.samples, at, counts, reading)
+        seconds = time_in_pod(samples)
+        if seconds is None:
+            return self._unanswered(at, samples, anchor, limit_s)
+        proven_s = _UNREPORTED_S if replica is None and max_batch > 1 else 1.0
+        return self._answered(at, AnswerWindow.of(samples, seconds, replica, limit_s), anchor, reading, proven_s)
+
+    def _anchored(self, at: float, counts: RequestCounts, alone: tuple[int, float, float] | None) -> AnswerEvidence:
+        """Return the evidence without samples, from a reading from which requests are counted."""
+        anchor = (at, counts.answered, counts.executing, 0.0)
+        return self._with(anchor=anchor, samples=(), contradicts_at=None, alone=alone)
+
+    def _fits_line(
+        self, counts: RequestCounts, anchor: tuple[float, float, float, float], replica: Replica, limit_s: float
+    ) -> bool:
+        """Return whether hardly any requests wait, and requests take no longer than the batch times promise."""
+        return (
+            counts.waiting <= counts.ready * replica.max_batch * replica.instances
             and not self.is_in_force
             and self.shared is None
-            and exposed <= limit_s * (max(answered - anchor[1], 0.0) + 1)
-        ):
-            # A measurement by `halcyon bench` shows nothing about a limit that pods share.
-            alone = self.alone if is_measured or answered <= anchor[1] else self._alone(at, ready, replica)
-            return self._with(anchor=(at, answered, executing, 0.0), samples=(), contradicts_at=None, alone=alone)
-        hot = BY_GPU if reading.gpu is not None and reading.gpu >= _GPU_FULL * ready else 0
-        hot = BY_ENGINE if reading.engine_used is not None and reading.engine_used >= _ENGINE_FULL else hot
-        before = self.samples
-        answered = max(answered, before[-1][ANSWERED] if before else answered)
-        samples = thinned((*before, (at, answered, executing, waiting, ready, hot, bool(reading.queued))))
-        proven_s = _UNREPORTED_S if replica is None and max_batch > 1 else 1.0
-        if (seconds := time_in_pod(samples)) is None:
-            return self._unanswered(at, samples, anchor, limit_s)
-        window = AnswerWindow.of(samples, seconds, replica, limit_s)
-        return self._answered(at, window, anchor, reading, proven_s)
+            and anchor[3] <= limit_s * (max(counts.answered - anchor[1], 0.0) + 1)
+        )
 
     def replica(self) -> Replica | None:
         """Return a replica's capacity according to its answers; None if batch times are used or no pod was full."""

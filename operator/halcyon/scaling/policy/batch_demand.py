@@ -85,43 +85,89 @@ def added(batches: Iterable[BatchDemand], supply: Supply, *, users: int, current
         high: maximum replicas of the model.
         now: current time.
     """
-    wakers = [batch for batch in batches if batch.rows_left > 0 and (users > 0 or batch.may_wake)]
-    if not wakers:
+    eligible = [batch for batch in batches if batch.rows_left > 0 and (users > 0 or batch.may_wake)]
+    if not eligible:
         return Added(0, "", 0)
-    first = 1 - min(users, 1)
-    have = max(current - users, 0)
-    up, down, needed, why = first, first, first, f"{_names(wakers)} may wake the model" if first else ""
-    each = supply.replica_rows_s
-    if each is None or each <= 0:
-        return Added(min(first, high), why, needed)
-    spare = max(users * each - supply.users_rows_s, 0.0)
-    for batch in wakers:
-        most = batch.max_replicas
-        if batch.deadline is not None:
-            left_s = batch.deadline - now
-            serves_s = left_s - (0.0 if have else supply.start_s)
-            if serves_s > 0:
-                # BatchInferences share evenly, so the total rate must be the rate of this one times their number.
-                rate = len(wakers) * batch.rows_left / left_s
-                mean = each * serves_s / left_s  # an added replica processes no rows until it is ready
-                adds, keeps = (_extra(rate * factor, spare, mean) for factor in (MARGIN, KEPT_MARGIN))
-                reason = f"{_rows(batch)} until the deadline need {plain(rate)} rows/s, and users leave {plain(spare)}"
-            else:
-                adds, keeps = 0, have
-                reason = f"{_rows(batch)} are left, too late for another replica to reach the deadline"
-            needed = max(needed, adds)
-        elif most is not None:
-            worth = batch.rows_left / (each * max(supply.start_s, _MIN_WORK_S))
-            adds, keeps = int(worth), math.ceil(2 * worth)
-            reason = f"{_rows(batch)} are left, {plain(each)} rows/s for each replica, at most {most} added"
-        else:
-            continue
-        adds, keeps = (min(number, high if most is None else most) for number in (adds, keeps))
-        why = f"{batch.name}: {reason}" if adds > up or not why else why
-        up, down = max(up, adds), max(down, keeps)
+    first = [] if users else [_Proposal(1, 1, 1, f"{_names(eligible)} may wake the model")]
+    if supply.replica_rows_s is None or supply.replica_rows_s <= 0:
+        return Added(min(1, high), first[0].why, 1) if first else Added(0, "", 0)
+    share = _Share(
+        supply,
+        replica_rows_s=supply.replica_rows_s,
+        spare_rows_s=max(users * supply.replica_rows_s - supply.users_rows_s, 0.0),
+        sharing=len(eligible),
+        have=max(current - users, 0),
+    )
+    proposals = [*first, *filter(None, (_proposal(batch, share, high, now) for batch in eligible))]
+    if not proposals:
+        return Added(0, "", 0)
+    largest = max(proposals, key=lambda proposal: proposal.adds)
+    keeps = max(proposal.keeps for proposal in proposals)
     # Replicas that run already are kept while they would be started again soon.
-    count = max(min(max(have, up), max(up, down), high - users), 0)
-    return Added(count, why, needed)
+    count = max(min(max(share.have, largest.adds), max(largest.adds, keeps), high - users), 0)
+    return Added(count, largest.why, max(proposal.needed for proposal in proposals))
+
+
+@immutable(frozen=True, slots=True)
+class _Share:
+    """Capacity that is left for batch inference, which all BatchInferences share evenly."""
+
+    supply: Supply
+    replica_rows_s: float
+    """Rows per second that one replica processes with full batches."""
+    spare_rows_s: float
+    """Rows per second that the replicas for users' requests process in addition to these requests."""
+    sharing: int
+    """Number of BatchInferences that share the capacity."""
+    have: int
+    """Number of replicas that are added now."""
+
+
+@immutable(frozen=True, slots=True)
+class _Proposal:
+    """Replicas that one BatchInference proposes to add."""
+
+    adds: int
+    keeps: int
+    """Maximum number of added replicas that are kept if they run already."""
+    needed: int
+    """Number of replicas that would meet its deadline, before limits are applied; 0 if it has none."""
+    why: str
+
+
+def _proposal(batch: BatchDemand, share: _Share, high: int, now: float) -> _Proposal | None:
+    """Return the replicas to add for a BatchInference, within its maximum; None if it adds none by its fields."""
+    if batch.deadline is not None:
+        proposal = _for_deadline(batch, batch.deadline - now, share)
+    elif batch.max_replicas is not None:
+        proposal = _for_work(batch, batch.max_replicas, share)
+    else:
+        return None
+    most = high if batch.max_replicas is None else batch.max_replicas
+    return _Proposal(
+        min(proposal.adds, most), min(proposal.keeps, most), proposal.needed, f"{batch.name}: {proposal.why}"
+    )
+
+
+def _for_deadline(batch: BatchDemand, left_s: float, share: _Share) -> _Proposal:
+    """Return the replicas that meet a deadline in `left_s` seconds."""
+    serves_s = left_s - (0.0 if share.have else share.supply.start_s)
+    if serves_s <= 0:
+        why = f"{_rows(batch)} are left, too late for another replica to reach the deadline"
+        return _Proposal(0, share.have, 0, why)
+    # BatchInferences share evenly, so the total rate must be the rate of this one times their number.
+    rate = share.sharing * batch.rows_left / left_s
+    mean = share.replica_rows_s * serves_s / left_s  # an added replica processes no rows until it is ready
+    adds, keeps = (_extra(rate * factor, share.spare_rows_s, mean) for factor in (MARGIN, KEPT_MARGIN))
+    why = f"{_rows(batch)} until the deadline need {plain(rate)} rows/s, and users leave {plain(share.spare_rows_s)}"
+    return _Proposal(adds, keeps, adds, why)
+
+
+def _for_work(batch: BatchDemand, most: int, share: _Share) -> _Proposal:
+    """Return the replicas that have work for longer than they take to start."""
+    worth = batch.rows_left / (share.replica_rows_s * max(share.supply.start_s, _MIN_WORK_S))
+    why = f"{_rows(batch)} are left, {plain(share.replica_rows_s)} rows/s for each replica, at most {most} added"
+    return _Proposal(int(worth), math.ceil(2 * worth), 0, why)
 
 
 def with_batches(decision: Decision, batches: Iterable[BatchDemand], supply: Supply, *, high: int) -> Decision:

@@ -8,6 +8,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
+from halcyon.scaling.frozen import immutable
+from halcyon.scaling.planner.reading import Reading
+
 _MAX_SAMPLES = 96
 """Maximum number of samples. If there are more, every second sample of the older half is dropped."""
 MIN_ANSWERS = 4.0
@@ -17,13 +20,58 @@ BY_GPU = 1
 """Value of a sample's field `HOT` if the pods are full because their GPUs have no free capacity."""
 BY_ENGINE = 2
 """Value of a sample's field `HOT` if the pods are full because their engines have no free capacity."""
+_GPU_FULL = 95.0
+"""Minimum GPU utilisation, in percent per ready pod, at which a GPU counts as full."""
+_ENGINE_FULL = 0.95
+"""Minimum share of an engine's request capacity in use at which the engine counts as full."""
 AT, ANSWERED, EXECUTING, WAITING, READY, HOT, QUEUED = range(7)
 Sample = tuple[float, float, float, float, int, int, bool]
 """Sample of a model's pods: time, requests answered, requests in execution, requests waiting, ready pods, reason why
 the pods are full (`BY_GPU`, `BY_ENGINE`, or 0 if they aren't), and whether requests are queued in balancers."""
 
 
-def thinned(samples: tuple[Sample, ...]) -> tuple[Sample, ...]:
+@immutable(frozen=True, slots=True)
+class RequestCounts:
+    """Requests of a model in one reading, as the balancers count them."""
+
+    ready: int
+    """Number of pods that answer. Draining pods still answer."""
+    answered: float
+    executing: float
+    waiting: float
+    inside: float
+    """Number of requests in progress or waiting."""
+
+    @classmethod
+    def of(cls, reading: Reading) -> RequestCounts:
+        """Return the counts of a reading. Unknown numbers count as 0."""
+        ready = sum(pod.phase in {"ready", "draining"} for pod in reading.pods)
+        inside, waiting = reading.inflight or 0.0, reading.waiting or 0.0
+        answered = (reading.arrived or 0.0) - (reading.rejected or 0.0) - inside
+        return cls(ready, answered, max(inside - waiting, 0.0), waiting, inside)
+
+    def has_restarted(self, answered: float) -> bool:
+        """Return whether fewer requests were answered than in an earlier reading, so the counters have restarted."""
+        return self.answered < answered - self.inside - MIN_ANSWERS
+
+
+def _hot(reading: Reading, ready: int) -> int:
+    """Return the reason why the pods are full (`HOT`) by the metrics of their GPUs or engines; 0 if they aren't."""
+    if reading.engine_used is not None and reading.engine_used >= _ENGINE_FULL:
+        return BY_ENGINE
+    return BY_GPU if reading.gpu is not None and reading.gpu >= _GPU_FULL * ready else 0
+
+
+def with_sample(before: tuple[Sample, ...], at: float, counts: RequestCounts, reading: Reading) -> tuple[Sample, ...]:
+    """Return the samples with that of a reading at the time `at`. The number of answers never falls."""
+    answered = max(counts.answered, before[-1][ANSWERED] if before else counts.answered)
+    hot = _hot(reading, counts.ready)
+    return _thinned(
+        (*before, (at, answered, counts.executing, counts.waiting, counts.ready, hot, bool(reading.queued)))
+    )
+
+
+def _thinned(samples: tuple[Sample, ...]) -> tuple[Sample, ...]:
     """Return the samples; if there are more than `_MAX_SAMPLES`, without every second sample of the older half."""
     if len(samples) <= _MAX_SAMPLES:
         return samples
