@@ -261,7 +261,7 @@ def _stalled(
     scope: Scope, plan: ReconcilePlan, accepted: Condition, loaded: Condition, served: Condition
 ) -> Condition | None:
     if accepted.status is False:
-        if plan.conflicts and all(s.leaving for s in plan.conflicts):
+        if plan.awaits_deletion:
             return None
         return Condition(Type.STALLED, status=True, reason=accepted.reason, message=accepted.message)
     late = servers.deployment_condition(scope, plan, "Progressing").get("reason") == "ProgressDeadlineExceeded"
