@@ -161,7 +161,9 @@ def _planned(scope: Scope, acceptance: Acceptance, spec: Spec | None) -> Reconci
         first, then = (
             [obj for obj in objects if own(scope, kind_of(obj), obj["metadata"]["name"])] for objects in (first, then)
         )
-        acceptance = conflict(conflicts)
+        # A rejected spec adopts nothing, so its own message says what to do.
+        if acceptance.accepted or not all(c.orphaned for c in conflicts):
+            acceptance = conflict(conflicts)
     return ReconcilePlan(
         acceptance=acceptance,
         spec=spec,

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -33,6 +32,8 @@ log = logging.getLogger(__name__)
 ADOPTION_INTERVAL_S = 10.0
 """Minimum time between two adoptions of one object, in seconds. If its owner is removed again and again, the status
 reports a conflict, and the model's other objects are still written."""
+REJECTED_INTERVAL_S = 60.0
+"""Minimum time between two attempts to adopt an object after the API server has rejected a write, in seconds."""
 _FIRST = frozenset({kinds.CONTROLLER_REVISION, kinds.CONFIG_MAP})
 """Kinds to which the pod template of an adopted Deployment refers. Without them, a new template would replace its pods."""
 _KEPT = (
@@ -54,8 +55,8 @@ class Adoption:
     events: EventRecorder
     clock: Clock
 
-    _adopted_at: dict[Key, dict[tuple[Kind, str], float]] = field(default_factory=dict)
-    """Monotonic time of the last attempt to adopt each object, by model."""
+    _due_at: dict[Key, dict[tuple[Kind, str], float]] = field(default_factory=dict)
+    """Monotonic time of the next attempt to adopt each object, by model."""
     _rejected: dict[Key, str] = field(default_factory=dict)
     """Message with which the API server rejected a write in the last attempt, by model."""
 
@@ -70,8 +71,8 @@ class Adoption:
         if not plan.orphans:
             self._rejected.pop(scope.key, None)
             return False, ""
-        now, attempts = self.clock.monotonic(), self._adopted_at.setdefault(scope.key, {})
-        due = [child for child in plan.orphans if now >= attempts.get(child, -math.inf) + ADOPTION_INTERVAL_S]
+        now, due_at = self.clock.monotonic(), self._due_at.setdefault(scope.key, {})
+        due = [child for child in plan.orphans if now >= due_at.get(child, 0.0)]
         if not due:
             return False, self._rejected.get(scope.key, "")
         adopted: list[tuple[Kind, str]] = []
@@ -86,13 +87,14 @@ class Adoption:
             rejected = f"objects without an owner can't be adopted: {error}"
         finally:
             self._report(scope, adopted)
-        attempts |= dict.fromkeys(due, now)
-        self._rejected[scope.key] = rejected
-        return bool(adopted), rejected
+        due_at |= dict.fromkeys(due, now + (REJECTED_INTERVAL_S if rejected else ADOPTION_INTERVAL_S))
+        # An object that the model doesn't need may stay without an owner.
+        self._rejected[scope.key] = rejected if plan.conflicts else ""
+        return bool(adopted), self._rejected[scope.key]
 
     def forget(self, key: Key) -> None:
         """Drop the state of a model that was deleted."""
-        for state in (self._adopted_at, self._rejected):
+        for state in (self._due_at, self._rejected):
             state.pop(key, None)
 
     async def _keep_replicas(self, scope: Scope, plan: ReconcilePlan, due: Sequence[tuple[Kind, str]]) -> None:

@@ -125,7 +125,7 @@ def _conditions(scope: Scope, plan: ReconcilePlan) -> list[Condition]:
 # invalid                -                    -             False  Invalid, PolicyDenied, SourceNotFound
 def _accepted(scope: Scope, plan: ReconcilePlan) -> Condition:
     acceptance = plan.acceptance
-    if acceptance.accepted and scope.rejected_write:
+    if (acceptance.accepted or plan.orphans) and scope.rejected_write:
         return Condition(Type.ACCEPTED, status=False, reason=Reason.FORBIDDEN, message=scope.rejected_write)
     message = acceptance.message
     if not acceptance.accepted and plan.spec is not None and not plan.conflicts:

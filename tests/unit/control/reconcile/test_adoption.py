@@ -150,6 +150,17 @@ async def test_running_servers_stay_although_the_manifest_has_no_replicas(
     assert team.api.objects[kinds.MODEL_DEPLOYMENT, "team", "one"]["spec"]["replicas"] == replicas
 
 
+async def test_its_own_hpa_without_an_owner_is_no_external_one() -> None:
+    scaling = {"scaling": {"maxReplicas": 5, "actuator": "HPA"}}
+    team = await restored({**scaling, "replicas": 4}, **scaling)
+    assert (kinds.HPA, "one") in children(team)
+    await team.reconciler.reconcile(KEY)
+    assert owners(team) == {"restored"}
+    assert team.api.objects[kinds.MODEL_DEPLOYMENT, "team", "one"]["spec"]["replicas"] == 4
+    await reconciled(team)
+    assert (kinds.HPA, "one") in children(team)
+
+
 @pytest.mark.parametrize("live", [None, {"uid": "newer"}, {"deletionTimestamp": "2026-01-01T00:00:00Z"}], ids=str)
 async def test_no_object_gets_an_owner_that_is_out_of_date(live: dict[str, Any] | None) -> None:
     team = await restored()
@@ -241,6 +252,16 @@ async def test_a_rejected_spec_adopts_nothing() -> None:
     assert owners(team) == {""}
 
 
+async def test_a_rejected_spec_is_reported_although_an_object_has_lost_its_owner() -> None:
+    team = await restored()
+    await reconciled(team)
+    change(team, kinds.SERVICE, "one", ownerReferences=[])
+    team.ask("one", uid="restored", runtime={"gpu": {"count": 1, "wrong": 1}})
+    await reconciled(team)
+    assert team.api.accepted == {"one": "Invalid"}
+    assert owners(team) == {"", "restored"}
+
+
 async def test_an_object_that_changes_after_it_was_checked_is_not_adopted() -> None:
     team = await restored()
     for kind, name in children(team):
@@ -282,7 +303,7 @@ async def test_a_rejected_adoption_is_reported_and_no_pod_is_replaced() -> None:
     patched(team).refused = {kinds.CONTROLLER_REVISION}
     template = copy.deepcopy(children(team)[kinds.DEPLOYMENT, "one-a"]["spec"]["template"])
     await reconciled(team)
-    assert team.api.accepted == {"one": "Conflict"}
+    assert team.api.accepted == {"one": "Forbidden"}
     assert kinds.DEPLOYMENT not in patched(team).patched
     assert children(team)[kinds.DEPLOYMENT, "one-a"]["spec"]["template"] == template
 
