@@ -54,7 +54,7 @@ def test_fields_without_an_apply_or_another_owner_stay() -> None:
     assert with_sole_owner([status, entry("kubectl", template("B"))], "halcyon", TEMPLATE) is None
 
 
-def test_an_adopted_object_s_fields_belong_to_the_applies_except_those_that_are_kept() -> None:
+def test_fields_of_all_managers_belong_to_the_applies_except_kept_ones() -> None:
     metadata = {"f:labels": {"f:a": {}}, "f:finalizers": {".": {}, 'v:"x"': {}}}
     restored = entry("velero", {"f:metadata": metadata, **template("A", "B"), "f:status": {"f:replicas": {}}})
     status = entry("kube-controller-manager", {"f:status": {"f:replicas": {}}}, subresource="status")

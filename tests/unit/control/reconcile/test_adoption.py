@@ -150,7 +150,7 @@ async def test_running_servers_stay_although_the_manifest_has_no_replicas(
     assert team.api.objects[kinds.MODEL_DEPLOYMENT, "team", "one"]["spec"]["replicas"] == replicas
 
 
-async def test_its_own_hpa_without_an_owner_is_no_external_one() -> None:
+async def test_a_model_s_own_hpa_without_an_owner_is_no_external_one() -> None:
     scaling = {"scaling": {"maxReplicas": 5, "actuator": "HPA"}}
     team = await restored({**scaling, "replicas": 4}, **scaling)
     assert (kinds.HPA, "one") in children(team)
@@ -219,7 +219,7 @@ async def test_revisions_and_copies_whose_names_contradict_their_content_are_not
     assert team.api.accepted == {"one": "Conflict"}
 
 
-async def test_nothing_is_adopted_beside_a_conflicting_object() -> None:
+async def test_a_conflicting_object_prevents_the_adoption_of_others() -> None:
     team = await restored()
     change(team, kinds.SERVICE, "one", labels={})
     await reconciled(team)
