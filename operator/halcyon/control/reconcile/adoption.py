@@ -10,6 +10,7 @@ Out of scope: which objects are orphans (`control/objects/orphans.py`), and whet
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +35,8 @@ ADOPTION_INTERVAL_S = 10.0
 reports a conflict, and the model's other objects are still written."""
 REJECTED_INTERVAL_S = 60.0
 """Minimum time between two attempts to adopt an object after the API server has rejected a write, in seconds."""
+_TRIES = 3
+"""Maximum number of reads and writes of an object that changes in between."""
 _FIRST = frozenset({kinds.CONTROLLER_REVISION, kinds.CONFIG_MAP})
 """Kinds to which the pod template of an adopted Deployment refers. Without them, a new template would replace its pods."""
 _KEPT = (
@@ -65,8 +68,7 @@ class Adoption:
 
         Raises:
             StaleModel: the cached ModelDeployment is out of date, or was deleted.
-            ApiError, Unreachable: a request failed that may succeed later, for example because an object has changed since
-                it was read (`Conflicted`).
+            Conflicted: an object, or the replicas, changed again and again while they were read and written.
         """
         if not plan.orphans:
             self._rejected.pop(scope.key, None)
@@ -85,6 +87,10 @@ class Adoption:
             rejected = ""
         except errors.Refused as error:
             rejected = f"objects without an owner can't be adopted: {error}"
+        except (errors.Busy, errors.Unreachable) as error:
+            # The model's other objects are still written, and the status shows the conflict.
+            log.warning("cannot adopt objects", extra={"key": str(scope.key), "error": str(error)})
+            rejected = ""
         finally:
             self._report(scope, adopted)
         due_at |= dict.fromkeys(due, now + (REJECTED_INTERVAL_S if rejected else ADOPTION_INTERVAL_S))
@@ -121,7 +127,16 @@ class Adoption:
                 raise result
 
     async def _adopt(self, scope: Scope, kind: Kind, name: str) -> bool:
-        """Adopt an object if it is still an orphan. Return whether it was adopted."""
+        """Adopt an object if it is still an orphan. Return whether it was adopted.
+
+        Controllers write the status of a Deployment with each pod, so the object may change between read and write.
+        """
+        for _ in range(_TRIES - 1):
+            with contextlib.suppress(errors.Conflicted):
+                return await self._try_to_adopt(scope, kind, name)
+        return await self._try_to_adopt(scope, kind, name)
+
+    async def _try_to_adopt(self, scope: Scope, kind: Kind, name: str) -> bool:
         key = scope.key
         orphan = await self.client.get(kind, key.namespace, name)
         if orphan is None or not is_orphan(orphan, kind, key.name):
@@ -130,8 +145,9 @@ class Adoption:
         entries = field_ownership.with_all_fields(
             meta.get("managedFields") or (), FIELD_MANAGER, kind.api_version, kept=_KEPT
         )
-        if not entries:  # nothing shows which fields there are, so they could not be removed
-            return False
+        if not entries:
+            message = f"{kind.kind} {name} has no managedFields, so fields of other writers can't be removed; delete the object"
+            raise errors.Refused(422, message)
         owner = names.owner(key.name, scope.subject.uid)
         condition = {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
         body = {"metadata": condition | {"ownerReferences": [owner], "managedFields": entries}}

@@ -190,7 +190,6 @@ FORGED: dict[str, tuple[Kind, str, dict[str, Any]]] = {
     ),
     "another Role": (kinds.ROLE_BINDING, "one-balancer", {"fields": {"roleRef": {"kind": "Role", "name": "admin"}}}),
     "an immutable ConfigMap": (kinds.CONFIG_MAP, "one-balancer", {"fields": {"immutable": True}}),
-    "no managed fields": (kinds.SERVICE, "one", {"managedFields": []}),
     "a deletion": (kinds.SERVICE, "one", {"deletionTimestamp": "2026-01-01T00:00:00Z"}),
 }
 
@@ -205,6 +204,15 @@ async def test_an_object_that_halcyon_did_not_write_is_a_conflict(case: str) -> 
     await reconciled(team)
     assert children(team)[kind, name] == before
     assert team.api.accepted == {"one": "Conflict"}
+
+
+async def test_an_object_without_managed_fields_is_reported_and_not_adopted() -> None:
+    team = await restored()
+    await reconciled(team)
+    change(team, kinds.SERVICE, "one", ownerReferences=[], managedFields=[])
+    await reconciled(team)
+    assert team.api.accepted == {"one": "Forbidden"}
+    assert owners(team) == {"", "restored"}
 
 
 async def test_revisions_and_copies_whose_names_contradict_their_content_are_not_adopted() -> None:
@@ -272,10 +280,39 @@ async def test_an_object_that_changes_after_it_was_checked_is_not_adopted() -> N
         change(team, kinds.SERVICE, "one", labels={"theirs": "1"})
 
     patched(team).before_patch = edit
-    with pytest.raises(errors.Conflicted):
-        await team.reconciler.reconcile(KEY)
+    await team.reconciler.reconcile(KEY)
     service = children(team)[kinds.SERVICE, "one"]["metadata"]
     assert (service["labels"], service["ownerReferences"]) == ({"theirs": "1"}, [])
+    assert patched(team).patched == []
+
+
+async def test_an_object_whose_status_changes_meanwhile_is_read_again_and_adopted() -> None:
+    team = await restored()
+    changes = iter([True, True])
+
+    def update_status() -> None:
+        if next(changes, False):
+            deployment = copy.deepcopy(children(team)[kinds.DEPLOYMENT, "one-a"])
+            team.api._put((kinds.DEPLOYMENT, "team", "one-a"), deployment | {"status": {"replicas": 1}})
+
+    patched(team).before_patch = update_status
+    await team.reconciler.reconcile(KEY)
+    assert owners(team) == {"restored"}
+
+
+async def test_an_unavailable_api_server_delays_no_other_write_of_the_model() -> None:
+    team = await restored()
+    await reconciled(team)
+    change(team, kinds.SERVICE, "one", ownerReferences=[])
+    team.ask("one", uid="restored", replicas=3)
+
+    def unavailable() -> None:
+        raise errors.Unreachable("an admission webhook is down")
+
+    patched(team).before_patch = unavailable
+    await reconciled(team)
+    assert team.api.accepted == {"one": "Conflict"}
+    assert children(team)[kinds.DEPLOYMENT, "one-a"]["spec"]["replicas"] == 3
 
 
 async def test_an_owner_that_is_removed_again_and_again_is_a_conflict_meanwhile() -> None:
