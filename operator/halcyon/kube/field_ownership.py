@@ -34,6 +34,29 @@ def with_sole_owner(entries: Iterable[Entry], manager: str, path: Sequence[str])
     return [entry for entry in copies if entry.get("fieldsV1")]
 
 
+def with_all_fields(
+    entries: Iterable[Entry], manager: str, api_version: str, *, kept: Iterable[Sequence[str]]
+) -> list[Entry]:
+    """Return `managedFields` in which the applies of `manager` own all fields that other managers own, except those at `kept`.
+
+    Fields of subresources, and of another API version, stay with their managers. The list is empty if `entries` is.
+    """
+    copies = [copy.deepcopy(dict(entry)) for entry in entries]
+    ours = next((entry for entry in copies if _is_apply(entry, manager)), None)
+    if ours is None and copies:
+        ours = {"manager": manager, "operation": "Apply", "apiVersion": api_version, "fieldsType": "FieldsV1"}
+        copies.append(ours)
+    for entry in copies:
+        if entry is ours or ours is None or entry.get("subresource") or entry.get("apiVersion") != api_version:
+            continue
+        left: dict[str, Any] = {}
+        for path in kept:
+            _add(left, _only(entry.get("fieldsV1") or {}, path))
+        _add(ours.setdefault("fieldsV1", {}), _without(entry.get("fieldsV1") or {}, left))
+        entry["fieldsV1"] = left
+    return [entry for entry in copies if entry.get("fieldsV1")]
+
+
 def _is_apply(entry: Entry, manager: str) -> bool:
     return (entry.get("manager"), entry.get("operation"), entry.get("subresource", "")) == (manager, "Apply", "")
 
@@ -53,3 +76,23 @@ def _pop(entry: Entry, path: Sequence[str]) -> dict[str, Any]:
 def _add(to: dict[str, Any], fields: Mapping[str, Any]) -> None:
     for name, below in fields.items():
         _add(to.setdefault(name, {}), below)
+
+
+def _only(fields: Mapping[str, Any], path: Sequence[str]) -> dict[str, Any]:
+    """Return only the part of a set of fields at and below a path; empty if it has none."""
+    below = fields.get(name := f"f:{path[0]}")
+    if below is None:
+        return {}
+    part = below if len(path) == 1 else _only(below, path[1:])
+    return {name: part} if part or len(path) == 1 else {}
+
+
+def _without(fields: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a set of fields without a part of it, which has the whole of each field at which it ends."""
+    rest: dict[str, Any] = {}
+    for name, below in fields.items():
+        if name not in part:
+            rest[name] = below
+        elif part[name] and part[name] != below and (others := _without(below, part[name])):
+            rest[name] = others
+    return rest

@@ -7,6 +7,7 @@ from typing import cast
 
 from halcyon.control.acceptance.accepted_specs import AcceptedSpecs
 from halcyon.control.autoscaling.balancer_errors import BalancerErrorStore
+from halcyon.control.reconcile.adoption import Adoption
 from halcyon.control.reconcile.backend_restart import BackendRestart
 from halcyon.control.reconcile.children_writer import ChildrenWriter
 from halcyon.control.reconcile.gpu_reservations import GpuReservations
@@ -95,6 +96,7 @@ def reconciler(
         client=client,
         caches=caches,
         scopes=scopes,
+        adoption=Adoption(client, caches, events, clock),
         children=ChildrenWriter(client, caches, scopes.reservations, counts),
         restarts=BackendRestart(client, events, clock),
         statuses=StatusWriter(client, caches, events, clock, counts, RELEASE),

@@ -31,7 +31,7 @@ from halcyon.control.acceptance.spec_checks import objections
 from halcyon.control.desired import network_policies, routing
 from halcyon.control.desired.acceptance_result import Acceptance
 from halcyon.control.desired.external_hpa import ExternalHpa, autoscaler
-from halcyon.control.desired.name_conflicts import ConflictingObject, conflict, conflicting_objects
+from halcyon.control.desired.name_conflicts import ConflictingObject, conflict, conflicting_objects, orphans
 from halcyon.control.desired.requested_revision import find_requested
 from halcyon.control.desired.surplus import surplus, unread_revisions
 from halcyon.control.objects import pods
@@ -66,6 +66,9 @@ class ReconcilePlan:
     then: tuple[Object, ...] = ()
     delete: tuple[tuple[Kind, str], ...] = ()
     conflicts: tuple[ConflictingObject, ...] = ()
+    orphans: tuple[tuple[Kind, str], ...] = ()
+    """Objects without an owner that the ModelDeployment adopts before anything else is written. None are adopted if the
+    spec was rejected, or if other objects have the names of children."""
     has_surplus_balancers: bool = False
     """Whether balancer pods that are no longer needed still exist. After they have ended, more objects must be
     deleted."""
@@ -90,6 +93,22 @@ class ReconcilePlan:
         return self.external_hpa.count if is_ours and self.external_hpa is not None else None
 
     @property
+    def awaits_deletion(self) -> bool:
+        """Whether the model waits only for the garbage collection of objects of a deleted ModelDeployment."""
+        return any(c.leaving for c in self.conflicts) and all(c.leaving or c.orphaned for c in self.conflicts)
+
+    def kept_replicas(self, running: int) -> int:
+        """Return the replicas with which Deployments with this number of running replicas are adopted.
+
+        If Halcyon writes spec.replicas, running servers are kept, within the limit of `scaling`. The manifest may have
+        been applied without replicas, which then are 1.
+        """
+        scaling = None if self.spec is None else self.spec.scaling
+        if scaling is None or scaling.mode != "Active":
+            return self.replicas
+        return max(self.replicas, min(running, scaling.max_replicas))
+
+    @property
     def replicas(self) -> int:
         """Current number of replicas: spec.replicas, or the number that an external HPA has set."""
         return 0 if self.spec is None else defaults.bounded_replicas(self.spec)
@@ -106,7 +125,7 @@ def make(scope: Scope) -> ReconcilePlan:
     acceptance, spec = _in_force(scope)
     plan = _planned(scope, acceptance, spec)
     if acceptance.accepted and plan.conflicts and (stored := _stored(scope)) is not None:
-        return replace(_planned(scope, plan.acceptance, stored), acceptance=plan.acceptance)
+        return replace(_planned(scope, plan.acceptance, stored), acceptance=plan.acceptance, orphans=plan.orphans)
     return plan
 
 
@@ -136,12 +155,15 @@ def _planned(scope: Scope, acceptance: Acceptance, spec: Spec | None) -> Reconci
     first = [*_records(scope, rollout_plan, acceptance), *routing.prerequisites(scope, spec)]
     then = _children(scope, spec, rollout_plan, actuator)
     conflicts = conflicting_objects(scope, [*first, *then])
+    adopted = orphans(scope) if acceptance.accepted and all(c.orphaned for c in conflicts) else ()
     if conflicts:
         # Create no new objects for a ModelDeployment that can't be complete; only update those that it already has.
         first, then = (
             [obj for obj in objects if own(scope, kind_of(obj), obj["metadata"]["name"])] for objects in (first, then)
         )
-        acceptance = conflict(conflicts)
+        # A rejected spec adopts nothing, so its own message says what to do.
+        if acceptance.accepted or not all(c.orphaned for c in conflicts):
+            acceptance = conflict(conflicts)
     return ReconcilePlan(
         acceptance=acceptance,
         spec=spec,
@@ -154,6 +176,7 @@ def _planned(scope: Scope, acceptance: Acceptance, spec: Spec | None) -> Reconci
         delete=tuple(surplus(scope, spec, rollout_plan, actuator)),
         has_surplus_balancers=routing.has_surplus_balancers(scope, spec),
         conflicts=tuple(conflicts),
+        orphans=adopted,
         outdated=outdated,
     )
 

@@ -42,7 +42,7 @@ class StaleModel(errors.Conflicted):
 
 
 @dataclass
-class _FreshnessCheck:
+class FreshnessCheck:
     """Check before the first write of a reconcile that the cached ModelDeployment is current.
 
     The caches of a new leader may be out of date. Without the check, it could write objects of an earlier spec.
@@ -54,16 +54,19 @@ class _FreshnessCheck:
     _reads: dict[tuple[Kind, Key], asyncio.Task[Object | None]] = field(default_factory=dict)
     """Reads of objects that are needed by more than one write."""
 
-    async def require_fresh(self, *, creates: bool = False) -> None:
+    async def require_fresh(self, *, creates: bool = False, must_read: bool = False) -> None:
         """Check that the cached ModelDeployment is current, and with `creates` that its server Deployments exist.
 
         Raises:
             StaleModel: the ModelDeployment has changed or was deleted, or a Deployment of servers was deleted.
+            Refused: `must_read` is true, and the ModelDeployment may not be read.
         """
         key, cached = self.scope.key, self.scope.resource["metadata"]
         try:
             live = await self._read(MODEL_DEPLOYMENT, key)
         except errors.Refused:  # a ClusterRole of an earlier version has only list and watch
+            if must_read:
+                raise
             return
         meta = {} if live is None else live["metadata"]
         if meta.get("uid") != cached["uid"] or "deletionTimestamp" in meta:
@@ -114,7 +117,7 @@ class ChildrenWriter:
             ApiError, Unreachable: a request failed that may succeed later, for example because an object has changed
                 since it was read (`Conflicted`). Anything already written is kept.
         """
-        check = _FreshnessCheck(self.client, self.caches, scope)
+        check = FreshnessCheck(self.client, self.caches, scope)
         planned = {(kind_of(obj), obj["metadata"]["name"]) for obj in (*plan.first, *plan.then)}
         current = self._current.get(scope.key, {})
         self._current[scope.key] = {child: state for child, state in current.items() if child in planned}
@@ -143,7 +146,7 @@ class ChildrenWriter:
         return "; ".join(rejections)
 
     async def _wave(
-        self, scope: Scope, objects: tuple[Object, ...], check: _FreshnessCheck
+        self, scope: Scope, objects: tuple[Object, ...], check: FreshnessCheck
     ) -> list[tuple[Kind, errors.HalcyonError]]:
         """Apply objects at the same time. Return the errors in `_LASTING`, each with the kind of the object."""
         writes = (self._apply_object(scope, obj, check) for obj in objects)
@@ -163,7 +166,7 @@ class ChildrenWriter:
         """Drop the state of a model that was deleted."""
         self._current.pop(key, None)
 
-    async def _apply_object(self, scope: Scope, obj: Object, check: _FreshnessCheck) -> None:
+    async def _apply_object(self, scope: Scope, obj: Object, check: FreshnessCheck) -> None:
         kind = kind_of(obj)
         desired = with_digest(obj)
         child = (kind, desired["metadata"]["name"])

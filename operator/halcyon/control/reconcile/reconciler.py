@@ -4,6 +4,7 @@
 # overlap          `release_overlap`    leave the model alone if another Halcyon release manages it
 # fetch, scope     `scope_builder`      collect all input, and fetch objects that the caches don't hold
 # plan             `desired.plan`       compute the objects that should exist, and reserve their GPUs before anything is awaited
+# adopt            `adoption`           become the owner of orphans, for example after a restore; the next reconcile writes them
 # notify           observers            adopt the plan, for example the actuator or a canary to analyse
 # apply children   `children_writer`    write the objects that differ; the status reports rejected writes
 # repair           `backend_restart`    restart one pod with a dead backend
@@ -24,6 +25,7 @@ from halcyon.control.desired import plan as desired_plan
 from halcyon.control.desired.plan import ReconcilePlan
 from halcyon.control.objects import pod_preparation
 from halcyon.control.objects.deployment_status import is_replaced
+from halcyon.control.reconcile.adoption import ADOPTION_INTERVAL_S, Adoption
 from halcyon.control.reconcile.backend_restart import BackendRestart
 from halcyon.control.reconcile.children_writer import ChildrenWriter, StaleModel
 from halcyon.control.reconcile.gpu_reservations import GpuReservations
@@ -82,6 +84,7 @@ class Reconciler:
     client: Kube
     caches: ClusterState
     scopes: ScopeBuilder
+    adoption: Adoption
     children: ChildrenWriter
     restarts: BackendRestart
     statuses: StatusWriter
@@ -133,10 +136,14 @@ class Reconciler:
             self._deleted(key)
             return Result()
         scope, plan = observation
+        adopted, not_adopted = await self.adoption.adopt(scope, plan)
+        if adopted:
+            return Result(STALE_CACHE_REQUEUE_S)
         self._notify(scope, plan)
         try:
             try:
                 rejected = await self._apply(scope, plan)
+                rejected = "; ".join(filter(None, (not_adopted, rejected)))
             except (errors.Busy, errors.Unreachable):
                 # Writes may fail for hours, for example while an admission webhook is down.
                 await self.restarts.repair(scope)
@@ -245,7 +252,7 @@ class Reconciler:
             observer.deleted(key)
         for state in (self._rejected, self._failures, self._uids):
             state.pop(key, None)
-        for part in (self.children, self.restarts, self.statuses):
+        for part in (self.adoption, self.children, self.restarts, self.statuses):
             part.forget(key)
 
     # Apply children
@@ -282,9 +289,10 @@ class Reconciler:
         delays = [due_s, plan.rollout.requeue_s if plan.rollout else None]
         if rejected:
             delays.append(REJECTED_WRITE_REQUEUE_S)
+        if plan.orphans:
+            delays.append(ADOPTION_INTERVAL_S)
         if plan.has_surplus_balancers:
             delays.append(BALANCER_DRAIN_REQUEUE_S)
         if plan.acceptance.reason is Reason.CONFLICT:
-            leaving = bool(plan.conflicts) and all(s.leaving for s in plan.conflicts)
-            delays.append(DELETION_REQUEUE_S if leaving else CONFLICT_REQUEUE_S)
+            delays.append(DELETION_REQUEUE_S if plan.awaits_deletion else CONFLICT_REQUEUE_S)
         return Result(min((d for d in delays if d is not None), default=None))

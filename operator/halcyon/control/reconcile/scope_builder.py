@@ -98,11 +98,14 @@ class ScopeBuilder:
             self.measured.forget(key)
             return None
         uid = resource["metadata"]["uid"]
-        records = caches.owned(kinds.CONTROLLER_REVISION, key, uid)
-        config_maps = caches.owned(kinds.CONFIG_MAP, key, uid)
+        records, ownerless_records = caches.owned_or_ownerless(kinds.CONTROLLER_REVISION, key, uid)
+        config_maps, ownerless_maps = caches.owned_or_ownerless(kinds.CONFIG_MAP, key, uid)
         children = {**uncached, **caches.children_of(key)}
-        for kind, owned in ((kinds.CONTROLLER_REVISION, records), (kinds.CONFIG_MAP, config_maps)):
-            children |= {(kind, obj["metadata"]["name"]): obj for obj in owned}
+        for kind, objects in (
+            (kinds.CONTROLLER_REVISION, (*records, *ownerless_records)),
+            (kinds.CONFIG_MAP, (*config_maps, *ownerless_maps)),
+        ):
+            children |= {(kind, obj["metadata"]["name"]): obj for obj in objects}
         model_hpas = hpas_of_model(caches.hpas, key, uid)
         deployments = [*(names.server(key.name, slot) for slot in names.SLOTS), names.balancer(key.name)]
         deployment_hpas = {name: hpas_of_deployment(caches.hpas, key.namespace, name) for name in deployments}

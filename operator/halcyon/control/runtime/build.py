@@ -22,6 +22,7 @@ from halcyon.control.autoscaling.scale_writer import ScaleWriter
 from halcyon.control.autoscaling.served_metrics import ServedMetrics
 from halcyon.control.autoscaling.sources.site_queries import SiteQueries
 from halcyon.control.autoscaling.status_updates import StatusUpdates
+from halcyon.control.reconcile.adoption import Adoption
 from halcyon.control.reconcile.backend_restart import BackendRestart
 from halcyon.control.reconcile.children_writer import ChildrenWriter
 from halcyon.control.reconcile.gpu_reservations import GpuReservations
@@ -227,6 +228,7 @@ def build_reconciler(
             measured=MeasuredCapacities(caches),
             lower_class=batch_inference.lower_class(batches),
         ),
+        adoption=Adoption(client, caches, events, clock),
         children=ChildrenWriter(client, caches, reservations, counts),
         restarts=BackendRestart(client, events, clock),
         statuses=StatusWriter(client, caches, events, clock, counts, base.settings.release),

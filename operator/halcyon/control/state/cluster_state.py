@@ -191,6 +191,12 @@ class ClusterState:
         """Return the cached objects of a kind that a ModelDeployment owns. `uid` is the uid of the ModelDeployment."""
         return [obj for obj in self.children[kind].find(key.namespace, key.name) if belongs(obj, uid)]
 
+    def owned_or_ownerless(self, kind: Kind, key: Key, uid: str) -> tuple[list[Object], list[Object]]:
+        """Return the cached objects of a kind that a ModelDeployment owns, and those with its label but without an owner."""
+        labelled = self.children[kind].find(key.namespace, key.name)
+        owned = [obj for obj in labelled if belongs(obj, uid)]
+        return owned, [obj for obj in labelled if not obj["metadata"].get("ownerReferences")]
+
     def _cache_of(self, kind: Kind) -> Informer:
         if kind in self.routes.informers:
             return self.routes.informers[kind]

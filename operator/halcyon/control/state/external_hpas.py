@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from halcyon.api.types import GROUP
+from halcyon.control.objects.orphans import is_orphan
 from halcyon.control.state.ownership import belongs
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
@@ -35,8 +36,14 @@ def deployment_name(target: str) -> str | None:
 
 
 def hpas_of_model(hpas: Informer, key: Key, uid: str) -> list[Object]:
-    """Return the HPAs that scale a ModelDeployment but aren't owned by it. `uid` is the uid of the ModelDeployment."""
-    return [hpa for hpa in hpas.find(key.namespace, key.name) if not belongs(hpa, uid)]
+    """Return the HPAs that scale a ModelDeployment, except its own, which it owns or adopts. `uid` is its uid."""
+    return [
+        hpa for hpa in hpas.find(key.namespace, key.name) if not belongs(hpa, uid) and not _is_orphan(hpa, key.name)
+    ]
+
+
+def _is_orphan(hpa: Object, name: str) -> bool:
+    return hpa["metadata"]["name"] == name and is_orphan(hpa, kinds.HPA, name)
 
 
 def hpas_of_deployment(hpas: Informer, namespace: str, name: str) -> list[Object]:

@@ -120,8 +120,8 @@ class Scope:
     resource: Object
     site: Site
     children: Mapping[tuple[Kind, str], Object]
-    """Existing objects that have the name of a child of this ModelDeployment, by kind and name. Their owner may be
-    another object."""
+    """Existing objects that have the name of a child of this ModelDeployment, by kind and name. They may have another
+    owner, or none."""
     revisions: tuple[Revision, ...] = ()
     """Revisions of this ModelDeployment, from its ControllerRevisions."""
     config_maps: tuple[str, ...] = ()

@@ -125,7 +125,7 @@ def _conditions(scope: Scope, plan: ReconcilePlan) -> list[Condition]:
 # invalid                -                    -             False  Invalid, PolicyDenied, SourceNotFound
 def _accepted(scope: Scope, plan: ReconcilePlan) -> Condition:
     acceptance = plan.acceptance
-    if acceptance.accepted and scope.rejected_write:
+    if (acceptance.accepted or plan.orphans) and scope.rejected_write:
         return Condition(Type.ACCEPTED, status=False, reason=Reason.FORBIDDEN, message=scope.rejected_write)
     message = acceptance.message
     if not acceptance.accepted and plan.spec is not None and not plan.conflicts:
@@ -261,7 +261,7 @@ def _stalled(
     scope: Scope, plan: ReconcilePlan, accepted: Condition, loaded: Condition, served: Condition
 ) -> Condition | None:
     if accepted.status is False:
-        if plan.conflicts and all(s.leaving for s in plan.conflicts):
+        if plan.awaits_deletion:
             return None
         return Condition(Type.STALLED, status=True, reason=accepted.reason, message=accepted.message)
     late = servers.deployment_condition(scope, plan, "Progressing").get("reason") == "ProgressDeadlineExceeded"
