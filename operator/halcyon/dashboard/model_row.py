@@ -89,6 +89,8 @@ class TableRow:
     """Explanation of the last scaling decision, as text."""
     latency_target: float | None
     """Objective for the p99 of the client latency, in milliseconds; None if there is none."""
+    serves: bool
+    """Whether requests are answered or may be, because the condition Ready isn't False."""
     blind: bool
     """Whether a signal of the last scaling decision is missing, or no agent has reported."""
     rollout: Mapping[str, Any] | None
@@ -131,6 +133,7 @@ def row(model: Object) -> TableRow:
         created=str(meta.get("creationTimestamp") or ""),
         why=str(scaling.get("why") or ""),
         latency_target=latency_target_ms(model),
+        serves=("Ready", "False") not in conditions,
         blind=any(signal.get("missing") for signal in scaling.get("signals") or ()) or is_unreported,
         rollout=rollout_progress(status),
     )
@@ -173,7 +176,8 @@ def rollout_progress(status: Object) -> dict[str, Any] | None:
 def problems(row: TableRow, load: CurrentLoad) -> list[Problem]:
     """Return the problems of a model, the most urgent first. A value that is unknown doesn't count as a problem."""
     flags: dict[Problem, bool] = {
-        "unready": row.state == "unready",
+        # A stalled model may still serve its old revision.
+        "unready": row.state in UNHEALTHY and not row.serves,
         "errors": load.errors is not None and load.errors >= ERROR_PERCENT,
         "slow": load.p99 is not None and row.latency_target is not None and load.p99 > row.latency_target,
         "stalled": row.state == "stalled",
