@@ -236,10 +236,12 @@ MODEL_ALERTS: Final = (
     ),
     Alert(
         "HalcyonBalancerDegraded",
-        f"max by ({BY}) ({named('degraded').name}) == 1",
+        f"max by ({BY}) ({named('degraded').name}) == 1\n"
+        f"or {_ON_MODEL} max by ({BY}) ({named('endpoints_unplaced').name}) > 0\n"
+        f"or {_ON_MODEL} min by ({BY}) ({named('haproxy_up').name}) == 0",
         "15m",
         "warning",
-        f"A balancer of {MODEL} is degraded, or soon will be: for example, a certificate expires, or a Secret is missing.",
+        f"A balancer of {MODEL} is degraded, or soon will be: for example, a certificate expires, a Secret is missing, or HAProxy does not respond.",
         "Warning: requests still succeed with the last valid configuration, but its clients can't connect once a certificate "
         f"has expired. Show the reason: {message_of('BalancerReady')}",
         f"max by ({BY}) ({named('degraded').name})",

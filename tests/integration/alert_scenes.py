@@ -228,6 +228,18 @@ INCIDENTS = (
         frozenset({"HalcyonCertificateExpired", "HalcyonBalancerDegraded"}),
     ),
     Scene(
+        "the HAProxy of one of two balancers does not respond",
+        60,
+        {**WELL, **TRAFFIC, agent("haproxy_up").replace('"b"', '"c"'): "0x90"},
+        frozenset({"HalcyonBalancerDegraded"}),
+    ),
+    Scene(
+        "a ready pod has no entry in HAProxy",
+        60,
+        {**WELL, **TRAFFIC, agent("endpoints_unplaced"): "1x90"},
+        frozenset({"HalcyonBalancerDegraded"}),
+    ),
+    Scene(
         "the Deployment of a model is paused during a rollout",
         60,
         {**WELL, **TRAFFIC, condition("Reconciling", "True", "DeploymentPaused"): "1x90"},
