@@ -113,6 +113,16 @@ OPERATOR_ALERTS: Final = (
         _UP,
     ),
     Alert(
+        "HalcyonObjectsMalformed",
+        f"max by (cluster, kind) ({_of(operator_metrics.OBJECTS_MALFORMED)}) > 0",
+        "15m",
+        "warning",
+        "{{ $value }} objects of the kind {{ $labels.kind }} have an unexpected form, so Halcyon skips them.",
+        "Warning: running models keep serving, but a skipped ModelDeployment is not scaled or changed. "
+        f"Find the objects in the log (an object has an unexpected form): {LOG}",
+        _UP,
+    ),
+    Alert(
         "HalcyonReconcileBacklog",
         f"max {_BY_CLUSTER} ({_replicas(f'min_over_time({_of(operator_metrics.QUEUE_READY)}[10m])')}\n"
         f"  * {_ON_INSTANCE} {_LEADER}) > 0",

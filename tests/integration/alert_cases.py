@@ -136,6 +136,7 @@ WELL = {UP: "1x200", UP_TOO: "1x200", LEADS: "1x200"}
 TROUBLE = f'halcyon_agent_degraded{{{OF},pod="b"}}'
 CROWDED = f'halcyon_agent_connections_used_ratio{{{OF},pod="b"}}'
 LACKS = f'halcyon_permissions_missing{{{OPERATOR},group="apps",resource="deployments",verb="patch"}}'
+MALFORMED = f'halcyon_malformed_objects{{{OPERATOR},kind="ModelDeployment"}}'
 NOT_READY, IS_READY = condition("Ready", "False", "NoServersReady"), condition("Ready", "True", "Ready")
 POD_FAILS = condition("RequestsFailing", "True", "BackendErrors")
 HAS_BALANCER, AGENT = condition("BalancerReady", "True", "BalancerReady"), f'halcyon_agent_haproxy_up{{{OF},pod="b"}}'
@@ -409,6 +410,15 @@ CASES = (
         # The series ends when the budget is returned.
         WELL | {LACKS: "1x3 stale"},
         labels={"group": "apps", "resource": "deployments", "verb": "patch"},
+    ),
+    Case(
+        "HalcyonObjectsMalformed",
+        "16m",
+        WELL | {MALFORMED: "2x20"},
+        # It is corrected after ten minutes.
+        WELL | {MALFORMED: "2x10 stale"},
+        labels={"kind": "ModelDeployment"},
+        value="2",
     ),
     # The queue of a standby is irrelevant.
     Case(

@@ -82,9 +82,7 @@ class ModelMetrics:
                 for metric, text in self._lines(key, resource):
                     lines[metric].append(text)
         for batch in self.batches():
-            key = Key(batch["metadata"]["namespace"], batch["metadata"]["name"])
-            with self.caches.malformed.skipping_errors(kinds.BATCH_INFERENCE.kind, key, "metrics"):
-                lines[per_model_metrics.BATCH_CONDITION] += batch_conditions(batch)
+            lines[per_model_metrics.BATCH_CONDITION] += batch_conditions(batch)
         return "".join(head(metric) + "".join(texts) for metric, texts in lines.items() if texts)
 
     def _lines(self, key: Key, resource: Object) -> list[tuple[Metric, str]]:
@@ -102,8 +100,7 @@ def samples(facts: ModelFacts) -> Samples:
     """Yield the metric, the additional labels and the value of each sample of a model whose value is known."""
     status: dict[str, Any] = facts.resource.get("status") or {}
     for condition in status.get("conditions") or ():
-        labels = tuple((name, str(condition.get(name))) for name in ("type", "status", "reason"))
-        yield per_model_metrics.CONDITION, labels, 1
+        yield per_model_metrics.CONDITION, _condition_labels(condition), 1
     replicas = status.get("pods") or {}
     counts = (per_model_metrics.REPLICAS, per_model_metrics.READY, per_model_metrics.UNSCHEDULABLE)
     for metric, name in zip(counts, ("total", "ready", "unschedulable"), strict=True):
@@ -125,16 +122,27 @@ def samples(facts: ModelFacts) -> Samples:
 
 
 def batch_conditions(batch: Object) -> list[str]:
-    """Return the line of each condition of a BatchInference."""
-    metric, meta, conditions = per_model_metrics.BATCH_CONDITION, batch["metadata"], batch.get("status") or {}
-    model = str((batch.get("spec") or {}).get("modelDeployment") or "")
-    labels = ("namespace", meta["namespace"]), ("model_deployment", model), ("batch", meta["name"])
+    """Return the line of each condition of a BatchInference. Malformed parts are left out, so that no other line is lost."""
+    meta, spec, status = (_mapping(batch.get(part)) for part in ("metadata", "spec", "status"))
+    labels = (
+        ("namespace", str(meta.get("namespace"))),
+        ("model_deployment", str(spec.get("modelDeployment") or "")),
+        ("batch", str(meta.get("name"))),
+    )
+    conditions = status.get("conditions")
     return [
-        line(
-            metric.name, label_pairs((*labels, *((name, str(c.get(name))) for name in ("type", "status", "reason")))), 1
-        )
-        for c in conditions.get("conditions") or ()
+        line(per_model_metrics.BATCH_CONDITION.name, label_pairs((*labels, *_condition_labels(condition))), 1)
+        for condition in (conditions if isinstance(conditions, list) else ())
+        if isinstance(condition, dict)
     ]
+
+
+def _condition_labels(condition: Mapping[str, Any]) -> ExtraLabels:
+    return tuple((name, str(condition.get(name))) for name in ("type", "status", "reason"))
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:  # any JSON value
+    return value if isinstance(value, dict) else {}
 
 
 def _gpu_samples(facts: ModelFacts) -> Samples:

@@ -329,13 +329,16 @@ def test_conditions_of_a_batch_are_exported_under_its_model() -> None:
         "status": {"conditions": conditions},
     }
     new = {"metadata": {"namespace": "team", "name": "new"}, "spec": {"modelDeployment": "digits"}}
-    malformed = {"metadata": {"namespace": "team", "name": "malformed"}, "status": {"conditions": [5]}}
+    malformed: list[dict[str, Any]] = [
+        {"metadata": {"namespace": "team", "name": "malformed"}, "spec": 7, "status": status}
+        for status in ({"conditions": [5]}, {"conditions": 5}, "text")
+    ]
 
     async def scenario(world: OperatorReplica) -> None:
         world.model()
 
     world = live(scenario)
-    metrics = replace(of_models(world, world.time), batches=lambda: (malformed, new, night))
+    metrics = replace(of_models(world, world.time), batches=lambda: (*malformed, new, night))
     families = {family.name: family for family in text_string_to_metric_families(asyncio.run(metrics.page()))}
 
     assert [s.labels for s in families["halcyon_model_batch_condition"].samples] == [
