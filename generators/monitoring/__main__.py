@@ -12,7 +12,7 @@ from generators.monitoring import alerts, numbers_page, reference
 from generators.monitoring.dashboards import DASHBOARDS
 from generators.monitoring.grafana import dashboard
 
-_HEAD = "# Written by scripts/generate from generators/monitoring/alerts.py; edit that file. The chart replaces __WORDS__.\n"
+_HEAD = "# Written by scripts/generate from generators/monitoring/model_alerts.py and operator_alerts.py; edit those files. The chart replaces __WORDS__.\n"
 
 
 def main(directory: Path) -> None:

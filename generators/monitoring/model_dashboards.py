@@ -15,7 +15,12 @@ from halcyon.monitoring.metric import Metric
 _IS_READY: Final = 'type="Ready"'
 _NOT_READY: Final = 'type="Ready",status!="True"'
 _NOT_LOADED: Final = 'type="ModelLoaded",status="False"'
-_UNHEALTHY: Final = 'type=~"Ready|Accepted|ModelLoaded|ServersReady|BalancerReady|ScalingActive",status!="True"'
+_UNHEALTHY: Final = (
+    'type=~"Ready|Accepted|ModelLoaded|ServersReady|BalancerReady|RoutesAccepted|ScalingActive",status!="True"'
+)
+_PROBLEMS: Final = 'type=~"Stalled|AutoscalerConflict|OperatorConflict|RequestsFailing",status="True"'
+"""Conditions that are true while something is wrong."""
+_BY_REASON: Final = ("type", "status", "reason")
 _AT_MAX: Final = 'limit="max"'
 _FAILURES: Final = rate(triton_metrics.FAILURE, *OF, "model", matchers='reason!="CANCELED"')
 
@@ -23,6 +28,12 @@ _FAILURES: Final = rate(triton_metrics.FAILURE, *OF, "model", matchers='reason!=
 def _number(title: str, description: str, expression: str, *, limits: dict[float, str] | None = None) -> Panel:
     query = Query(expression, title.lower())
     return Panel(title, description, (query,), kind="stat", width=4, height=4, limits=limits or {})
+
+
+def _models_with(metric: Metric, matchers: str) -> str:
+    """Return a query for the number of models with such a series. Without any model's series, it is unknown, not 0."""
+    models = per_model(per_model_metrics.CONDITION, matchers=_IS_READY)
+    return f"count({per_model(metric, matchers=matchers)}) or 0 * count({models})"
 
 
 def _top(expression: str) -> tuple[Query, ...]:
@@ -45,19 +56,19 @@ FLEET: Final = GrafanaDashboard(
                 _number(
                     "Not ready",
                     "Models whose condition Ready isn't True. Their requests fail or wait.",
-                    f"count({per_model(per_model_metrics.CONDITION, matchers=_NOT_READY)}) or vector(0)",
+                    _models_with(per_model_metrics.CONDITION, _NOT_READY),
                     limits={1: "red"},
                 ),
                 _number(
                     "Load failures",
                     "Models that Triton can't load.",
-                    f"count({per_model(per_model_metrics.CONDITION, matchers=_NOT_LOADED)}) or vector(0)",
+                    _models_with(per_model_metrics.CONDITION, _NOT_LOADED),
                     limits={1: "red"},
                 ),
                 _number(
                     "At maximum",
                     "Models that need more replicas than their maximum, which spec.scaling.maxReplicas or a schedule sets.",
-                    f"count({per_model(per_model_metrics.LIMITED, matchers=_AT_MAX)}) or vector(0)",
+                    _models_with(per_model_metrics.LIMITED, _AT_MAX),
                     limits={1: "orange"},
                 ),
                 _number("Ready servers", "Server pods that are ready.", f"sum({per_model(per_model_metrics.READY)})"),
@@ -83,10 +94,12 @@ FLEET: Final = GrafanaDashboard(
                 ),
                 Panel(
                     "Unhealthy conditions",
-                    "Conditions that aren't True, with their reasons. docs/reference/conditions.md explains each.",
+                    "Conditions that aren't True, and those that are True while something is wrong, with their reasons. "
+                    "docs/reference/conditions.md explains each.",
                     (
                         Query(
-                            per_model(per_model_metrics.CONDITION, "type", "status", "reason", matchers=_UNHEALTHY),
+                            f"{per_model(per_model_metrics.CONDITION, *_BY_REASON, matchers=_UNHEALTHY)} or "
+                            f"{per_model(per_model_metrics.CONDITION, *_BY_REASON, matchers=_PROBLEMS)}",
                             "present",
                         ),
                     ),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from generators.monitoring import triton_metrics
-from generators.monitoring.alerts import ALERTS, Alert
+from generators.monitoring.alert import Alert
+from generators.monitoring.alerts import ALERTS
 from generators.monitoring.dashboards import DASHBOARDS
 from halcyon.monitoring import operator_metrics, per_model_metrics
 from halcyon.monitoring.metric import Metric

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from generators.monitoring import queries
-from generators.monitoring.alerts import ALERTS, THRESHOLD_PLACEHOLDERS, THRESHOLDS, Alert
+from generators.monitoring.alert import THRESHOLD_PLACEHOLDERS, THRESHOLDS, Alert
+from generators.monitoring.alerts import ALERTS
 
 RUNBOOKS = "https://halcyon.dev/docs/runbooks"
 """Default of the chart."""
@@ -79,6 +80,21 @@ def failures(reason: str) -> str:
     return f'nv_inference_request_failure{{{OF},pod="p",model="x",version="1",reason="{reason}"}}'
 
 
+def failed_pods(reason: str) -> str:
+    """Return the series of failed server pods."""
+    return of("halcyon_model_replicas_failed", f',reason="{reason}"')
+
+
+def expiry(key: str) -> str:
+    """Return the series of the expiry of a certificate in a balancer."""
+    return f'halcyon_agent_certificate_expires_timestamp_seconds{{{OF},pod="b",key="{key}"}}'
+
+
+def batch(kind: str, status: str, reason: str) -> str:
+    """Return the series of a condition of a BatchInference."""
+    return of("halcyon_model_batch_condition", f',batch="night",type="{kind}",status="{status}",reason="{reason}"')
+
+
 def took(*, fast: int, slow: int, never: int = 0) -> Series:
     """Return the histogram of requests that take at most 0.25 s, from 0.5 s to 1 s, or longer, by their numbers in a minute."""
     every = {"0.25": fast, "0.5": fast, "1": fast + slow, "+Inf": fast + slow + never}
@@ -111,14 +127,23 @@ UP_TOO = UP.replace('"one"', '"two"')
 WAITS = f"halcyon_queue_ready{{{OPERATOR}}}"
 RESIDENT, LIMIT = f"process_resident_memory_bytes{{{OPERATOR}}}", f"halcyon_memory_limit_bytes{{{OPERATOR}}}"
 RESIDENT_TOO, LIMIT_TOO = (series.replace('"one"', '"two"') for series in (RESIDENT, LIMIT))
-FAILED, DONE = (f'halcyon_reconciles_total{{{OPERATOR},result="{result}"}}' for result in ("error", "done"))
+FAILED, DONE, CONFLICTS = (
+    f'halcyon_reconciles_total{{{OPERATOR},result="{result}"}}' for result in ("error", "done", "conflict")
+)
 UNKNOWN, UNANSWERED = (f'halcyon_metricsapi_requests_total{{{OPERATOR},metric="x",code="{c}"}}' for c in ("404", "503"))
 WELL = {UP: "1x200", UP_TOO: "1x200", LEADS: "1x200"}
 """Series of a healthy operator."""
 TROUBLE = f'halcyon_agent_degraded{{{OF},pod="b"}}'
 CROWDED = f'halcyon_agent_connections_used_ratio{{{OF},pod="b"}}'
 LACKS = f'halcyon_permissions_missing{{{OPERATOR},group="apps",resource="deployments",verb="patch"}}'
-NOT_READY = condition("Ready", "False", "NoServersReady")
+MALFORMED = f'halcyon_malformed_objects{{{OPERATOR},kind="ModelDeployment"}}'
+NOT_READY, IS_READY = condition("Ready", "False", "NoServersReady"), condition("Ready", "True", "Ready")
+POD_FAILS = condition("RequestsFailing", "True", "BackendErrors")
+HAS_BALANCER, AGENT = condition("BalancerReady", "True", "BalancerReady"), f'halcyon_agent_haproxy_up{{{OF},pod="b"}}'
+EXIST, UNSCHEDULABLE = of("halcyon_model_replicas"), of("halcyon_model_replicas_unschedulable")
+ROLLS = of("halcyon_model_rollout_start_timestamp_seconds")
+DECIDED = f"halcyon_decision_age_seconds_count{{{OPERATOR}}}"
+DECIDED_LATELY = f'halcyon_decision_age_seconds_bucket{{{OPERATOR},le="60.0"}}'
 
 CASES = (
     Case(
@@ -127,6 +152,18 @@ CASES = (
         # A different reason in between doesn't restart the ten minutes.
         {NOT_READY: "1x5 stale", condition("Ready", "Unknown", "Unknown"): "_x5 1x20"},
         {NOT_READY: "1x8 stale", condition("Ready", "True", "Ready"): "_x8 1x20"},
+    ),
+    Case(
+        "HalcyonServersMissing",
+        "16m",
+        # Another pod is unschedulable before and after.
+        {IS_READY: "1x20", READY: "3x20", EXIST: "4x20", IN_FORCE: "4x20", UNSCHEDULABLE: "1x20"},
+        # A rollout that replaces one pod after another: each pod only starts.
+        {IS_READY: "1x20", READY: "3x20", EXIST: "4x20", IN_FORCE: "4x20", UNSCHEDULABLE: "0x20"}
+        # An evicted pod stays as an object, and its successor is ready.
+        | other({IS_READY: "1x20", READY: "2x20", EXIST: "2x20", IN_FORCE: "2x20", failed_pods("Evicted"): "1x20"})
+        # No pod of a third model is ready: HalcyonModelNotReady fires.
+        | other({NOT_READY: "1x20", READY: "0x20", IN_FORCE: "2x20", UNSCHEDULABLE: "2x20"}, "o"),
     ),
     Case(
         "HalcyonSpecRejected",
@@ -169,6 +206,22 @@ CASES = (
         | other({AT_MAX: "1x20", FULL: "1x20", QUEUE: "41x20", TARGET: "10x20", READY: "2x20", **TWO}, "o"),
     ),
     Case(
+        "HalcyonQueueLong",
+        "16m",
+        # A quota allows no more than two replicas.
+        {FULL: "1x20", QUEUE: "41x20", TARGET: "10x20", READY: "2x20", **TWO},
+        {FULL: "1x20", QUEUE: "20x20", TARGET: "10x20", READY: "2x20", **TWO}
+        # Another model runs its maximum: HalcyonModelAtMax fires.
+        | other({AT_MAX: "1x20", QUEUE: "41x20", TARGET: "10x20", READY: "2x20", **TWO}),
+    ),
+    Case(
+        "HalcyonScalingInactive",
+        "12m",
+        {condition("ScalingActive", "False", "HPAInactive"): "1x20"},
+        {condition("ScalingActive", "False", "Recommending"): "1x20"}
+        | other({condition("ScalingActive", "False", "HPAInactive"): "1x5 stale"}),
+    ),
+    Case(
         "HalcyonMetricMissing",
         "6m",
         {MISSING: "1x9"},
@@ -184,6 +237,14 @@ CASES = (
         # Another team's Triton, which Prometheus scrapes too.
         | unlabelled({SUCCESS: "0+1x20", failures("BACKEND"): "0+9x20"}),
         value="10%",
+    ),
+    Case(
+        "HalcyonPodRequestsFailing",
+        "20m",
+        # One of thirty pods.
+        {POD_FAILS: "1x30", SUCCESS: "0+97x30", failures("BACKEND"): "0+3x30"},
+        # More of the requests fail: HalcyonErrorRatioHigh fires.
+        {POD_FAILS: "1x30", SUCCESS: "0+90x30", failures("BACKEND"): "0+10x30"},
     ),
     Case(
         "HalcyonRequestsRejected",
@@ -218,6 +279,30 @@ CASES = (
         value="90%",
     ),
     Case(
+        "HalcyonCertificateExpired",
+        "3m",
+        # At minute 1; the other balancer has the new certificate already.
+        {expiry("tls.crt"): "60x9", expiry("tls.crt").replace('"b"', '"c"'): "9000x9"},
+        {expiry("tls.crt"): "9000x9", expiry("ca.crt"): "9000x9"},
+        labels=MODEL | {"key": "tls.crt"},
+        value="2m 0s",
+    ),
+    Case(
+        "HalcyonRoutesRejected",
+        "12m",
+        {condition("RoutesAccepted", "False", "RoutesRejected"): "1x20", IS_READY: "1x20"},
+        # A model without balancers isn't ready then: HalcyonModelNotReady fires.
+        {condition("RoutesAccepted", "False", "RoutesRejected"): "1x20", NOT_READY: "1x20"},
+    ),
+    Case(
+        "HalcyonPodsNotScraped",
+        "32m",
+        {HAS_BALANCER: "1x40", READY: "2x40", SUCCESS: "0+9x40"},
+        {HAS_BALANCER: "1x40", READY: "2x40", SUCCESS: "0+9x40", AGENT: "1x40"}
+        # A model without balancers, at zero replicas.
+        | other({condition("BalancerReady", "True", "NoBalancer"): "1x40", READY: "0x40"}),
+    ),
+    Case(
         "HalcyonAutoscalerConflict",
         "6m",
         {condition("AutoscalerConflict", "True", "ExternalAutoscaler"): "1x9"},
@@ -228,12 +313,28 @@ CASES = (
         "12m",
         {
             condition("Reconciling", "True", "RolloutBlocked"): "1x5 stale",
-            condition("Stalled", "True", "RolloutBlocked"): "_x5 1x20",
+            condition("Stalled", "True", "ImagePullFailed"): "_x5 1x20",
             condition("Ready", "True", "Ready"): "1x20",
         },
         {condition("Reconciling", "True", "Progressing"): "1x20", condition("Ready", "True", "Ready"): "1x20"}
+        # A change isn't accepted: HalcyonSpecRejected fires.
+        | other(
+            {
+                condition("Stalled", "True", "Invalid"): "1x20",
+                condition("Accepted", "False", "Invalid"): "1x20",
+                IS_READY: "1x20",
+            },
+            "o",
+        )
         # The first revision of another model can't be loaded, so no old one serves: HalcyonModelNotReady fires.
         | other({condition("Stalled", "True", "LoadFailed"): "1x20", NOT_READY: "1x20"}),
+    ),
+    Case(
+        "HalcyonRolloutLong",
+        "7m",
+        # It began a day before the first minute.
+        {ROLLS: "-86400x20"},
+        {ROLLS: "-43200x20"},
     ),
     Case(
         "HalcyonColdStartSlow",
@@ -251,6 +352,28 @@ CASES = (
         | other({BUSY: "0+1x99", IDLE: "0+119x99", GPUS: "0x99"})
         # No pod of a third model reports the utilisation of its GPU.
         | other({BUSY: "0x99", IDLE: "0x99", UNKNOWN_GPU: "0+120x99", GPUS: "2x99"}, "o"),
+    ),
+    Case(
+        "HalcyonOperatorConflict",
+        "16m",
+        {condition("OperatorConflict", "True", "ReleaseOverlap"): "1x20", IS_READY: "1x20"},
+        {condition("OperatorConflict", "True", "ReleaseOverlap"): "1x9 stale", IS_READY: "1x20"},
+    ),
+    Case(
+        "HalcyonBatchFailed",
+        "3m",
+        {batch("Complete", "False", "Failed"): "1x9", batch("Failed", "True", "InputChanged"): "1x9"},
+        {batch("Complete", "True", "Completed"): "1x9"},
+        labels=MODEL | {"batch": "night"},
+    ),
+    Case(
+        "HalcyonBatchLate",
+        "32m",
+        # It waits for its pod, and then for its model.
+        {batch("Complete", "False", "Pending"): "1x9 stale", batch("Complete", "False", "ModelStopped"): "_x9 1x40"},
+        # It waits for its users, in time.
+        {batch("Complete", "False", "Waiting"): "1x40", batch("OnTime", "True", "InTime"): "1x40"},
+        labels=MODEL | {"batch": "night"},
     ),
     Case("HalcyonOperatorDown", "6m", {UP: "0x9", UP_TOO: "0x9"}, {UP: "1x9", UP_TOO: "0x9"}, labels={}),
     Case(
@@ -276,7 +399,8 @@ CASES = (
         "HalcyonReconcileErrors",
         "31m",
         WELL | {FAILED: "0+1x60", DONE: "0+1x60"},
-        WELL | {FAILED: "0 4x60", DONE: "0+9x60"},
+        # The API server is away for a minute, after which a conflict is retried now and then.
+        WELL | {FAILED: "0x5 40 80x60", DONE: "0+9x60", CONFLICTS: "0+1x60"},
         labels={},
     ),
     Case(
@@ -287,6 +411,15 @@ CASES = (
         WELL | {LACKS: "1x3 stale"},
         labels={"group": "apps", "resource": "deployments", "verb": "patch"},
     ),
+    Case(
+        "HalcyonObjectsMalformed",
+        "16m",
+        WELL | {MALFORMED: "2x20"},
+        # It is corrected after ten minutes.
+        WELL | {MALFORMED: "2x10 stale"},
+        labels={"kind": "ModelDeployment"},
+        value="2",
+    ),
     # The queue of a standby is irrelevant.
     Case(
         "HalcyonReconcileBacklog",
@@ -296,11 +429,26 @@ CASES = (
         labels={},
     ),
     Case(
+        "HalcyonDecisionsStale",
+        "16m",
+        # One of sixty models.
+        WELL | {DECIDED: "0+3600x30", DECIDED_LATELY: "0+3540x30"},
+        # A standby decides late, and the leader in time.
+        WELL
+        | {DECIDED: "0+3600x30", DECIDED_LATELY: "0+3600x30"}
+        | {name.replace('"one"', '"two"'): "0+3600x30" for name in (DECIDED,)}
+        | {name.replace('"one"', '"two"'): "0x30" for name in (DECIDED_LATELY,)},
+        labels={},
+        value="1",
+    ),
+    Case(
         "HalcyonMetricsAPIErrors",
         "25m",
         WELL | {UNANSWERED: "0+1x40", UNKNOWN: "0+9x40"},
-        WELL | {UNANSWERED: "0x40", UNKNOWN: "0+9x40"},
+        # One of a thousand.
+        WELL | {UNANSWERED: "0+1x40", UNKNOWN: "0+999x40"},
         labels={},
+        value="10%",
     ),
 )
 
@@ -349,7 +497,7 @@ def tests_of_new_leaders(rule_file: str) -> dict[str, Any]:
         last = int(case.at.removesuffix("m")) + 1
         series: Series = {}
         for name, values in case.firing.items():
-            known = re.fullmatch(r"(?:_x(\d+) )?([0-9.]+)x\d+", values)
+            known = re.fullmatch(r"(?:_x(\d+) )?(-?[0-9.]+)x\d+", values)
             if not name.startswith("halcyon_model_") or known is None:
                 series[name] = values
                 continue

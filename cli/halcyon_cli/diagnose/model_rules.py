@@ -192,21 +192,6 @@ def paused(facts: Facts, index: ConditionIndex) -> Iterator[Cause]:
         )
 
 
-def ineffective_fields(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
-    """Detect spec fields without effect, and timeouts that contradict each other."""
-    if (message := index.message_if("TimeoutMismatch", "True")) is not None:
-        yield Cause(
-            20,
-            "requests may wait for their batch beyond their timeout",
-            (message,),
-            "lower spec.batching.maxQueueDelay",
-        )
-    if (message := index.message_if("ImageMismatch", "True")) is not None:
-        yield Cause(30, "the Triton image does not fit the model or its GPUs", (message,), "follow the message")
-    if (message := index.message_if("FieldIgnored", "True")) is not None:
-        yield Cause(10, "a field of the spec has no effect", (message,), "remove it, or follow the message")
-
-
 def recent_warnings(facts: Facts, _: ConditionIndex) -> Iterator[Cause]:
     """Detect recent warning events, except those of deleted or ready pods. Most pods fail a probe while they start."""
     failing_pods = {pod_name(pod) for pod in facts.inventory.pods if stage(pod).state != "ready"}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from halcyon_cli.diagnose import batch_rules, model_rules, pod_rules
+from halcyon_cli.diagnose import batch_rules, condition_rules, model_rules, pod_rules
 from halcyon_cli.diagnose.facts import Cause, ConditionIndex, Facts
 
 Rule = Callable[[Facts, ConditionIndex], Iterator[Cause]]
@@ -23,7 +23,7 @@ RULES: tuple[Rule, ...] = (
     model_rules.signals_missing,
     model_rules.scaling_limited,
     model_rules.paused,
-    model_rules.ineffective_fields,
+    condition_rules.abnormal_conditions,
     model_rules.recent_warnings,
     pod_rules.image_not_pulled,
     pod_rules.model_not_available,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,6 +100,12 @@ class BatchController:
     def is_known(self) -> bool:
         """Whether the BatchInferences have been read, or the API server doesn't have their kind."""
         return self._is_absent or self.batches.synced.is_set()
+
+    def known(self) -> Iterator[Object]:
+        """Yield all BatchInferences in the cache. Only the leader's cache has any."""
+        for key in self.batches.all_keys():
+            if (batch := self.batches.get(key)) is not None:
+                yield batch
 
     def running(self, model: Key) -> tuple[RunningBatch, ...]:
         """Return the BatchInferences of a model that are neither paused nor complete nor failed."""

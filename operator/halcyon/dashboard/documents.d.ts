@@ -42,6 +42,8 @@ export interface Row {
   why: string;
   /** Objective for the p99, in milliseconds. */
   latency_target: number | null;
+  /** Requests are answered, as far as it is known. */
+  serves: boolean;
   /** A signal of the last scaling decision is missing. */
   blind: boolean;
   rollout: Rollout | null;

@@ -91,6 +91,8 @@ class TableRow:
     """Explanation of the last scaling decision, as text."""
     latency_target: float | None
     """Objective for the p99 of the client latency, in milliseconds; None if there is none."""
+    serves: bool
+    """Whether requests are answered or may be, because the condition Ready isn't False."""
     blind: bool
     """Whether a signal of the last scaling decision is missing, or no agent has reported."""
     rollout: Mapping[str, Any] | None
@@ -131,6 +133,7 @@ def row(model: Object) -> TableRow:
         created=str(meta.get("creationTimestamp") or ""),
         why=str(scaling.get("why") or ""),
         latency_target=latency_target_ms(model),
+        serves=("Ready", "False") not in _conditions(status),
         blind=_is_blind(status),
         rollout=rollout_progress(status),
     )
@@ -150,9 +153,13 @@ def _is_blind(status: Object) -> bool:
     """Return whether a signal of the last scaling decision is missing, or no agent has reported."""
     if any(signal.get("missing") for signal in (status.get("scaling") or {}).get("signals") or ()):
         return True
-    conditions = {(c["type"], c["status"]) for c in status.get("conditions") or ()}
     # The servers and balancers are ready, but no agent reports.
-    return {("Ready", "True"), ("ScalingActive", "Unknown")} <= conditions
+    return {("Ready", "True"), ("ScalingActive", "Unknown")} <= _conditions(status)
+
+
+def _conditions(status: Object) -> set[tuple[str, str]]:
+    """Return the type and status of each condition."""
+    return {(c["type"], c["status"]) for c in status.get("conditions") or ()}
 
 
 def latency_target_ms(model: Object) -> float | None:
@@ -192,7 +199,8 @@ def rollout_progress(status: Object) -> dict[str, Any] | None:
 def problems(row: TableRow, load: CurrentLoad) -> list[Problem]:
     """Return the problems of a model, the most urgent first. A value that is unknown doesn't count as a problem."""
     flags: dict[Problem, bool] = {
-        "unready": row.state == "unready",
+        # A stalled model may still serve its old revision.
+        "unready": row.state in UNHEALTHY and not row.serves,
         "errors": load.errors is not None and load.errors >= ERROR_PERCENT,
         "slow": load.p99 is not None and row.latency_target is not None and load.p99 > row.latency_target,
         "stalled": row.state == "stalled",

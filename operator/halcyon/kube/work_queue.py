@@ -117,6 +117,10 @@ class WorkQueue:
         self.add_after(key, delay, Priority.CHANGE)
         return delay
 
+    def failures(self, key: Key) -> int:
+        """Return the number of failures of the key since its last success."""
+        return self._failures.get(key, 0)
+
     def succeed(self, key: Key) -> None:
         """Record that the key was processed successfully, which resets its backoff."""
         self._failures.pop(key, None)

@@ -22,9 +22,10 @@ QUEUE_WAITING: Final = Metric(
 RECONCILES: Final = Metric(
     "halcyon_reconciles_total",
     "counter",
-    "Reconciles by result: done, requeue (another one follows soon) or error (it is retried).",
+    "Reconciles by result: done, requeue (another one follows soon), conflict (an object had changed since it was read; it is retried "
+    "at once) or error (it is retried). Further conflicts of a model in a row are errors.",
     ("result",),
-    (("done",), ("requeue",), ("error",)),
+    (("done",), ("requeue",), ("conflict",), ("error",)),
 )
 RECONCILE: Final = Metric("halcyon_reconcile_seconds", "histogram", "Duration of a reconcile.")
 DECISION: Final = Metric(
@@ -33,7 +34,7 @@ DECISION: Final = Metric(
 DECISION_AGE: Final = Metric(
     "halcyon_decision_age_seconds",
     "histogram",
-    "Age of the scaling decision in force. Each second of each model counts as one observation.",
+    "Age of the scaling decision in force, or time since the first attempt if there is none. Each second of each model counts as one observation.",
 )
 POD_START: Final = Metric(
     "halcyon_pod_start_seconds",

@@ -148,5 +148,17 @@ START: Final = _metric(
 START_TIME: Final = _metric(
     "start_timestamp_seconds", "gauge", "Time at which the server pod that became ready last did so."
 )
+ROLLOUT_START: Final = _metric(
+    "rollout_start_timestamp_seconds",
+    "gauge",
+    "Time at which the rollout in progress began. Present only during a rollout.",
+)
+BATCH_CONDITION: Final = _metric(
+    "batch_condition",
+    "gauge",
+    "1 for each condition of each BatchInference of the model, with its current status (True, False) and reason. Present only "
+    "if there are BatchInferences.",
+    *("batch", "type", "status", "reason"),
+)
 
 METRICS: Final = listed(globals())

@@ -11,9 +11,10 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from generators.monitoring.alerts import ALERTS, THRESHOLDS
+from generators.monitoring.alert import THRESHOLDS
+from generators.monitoring.alerts import ALERTS
 from generators.monitoring.dashboards import DASHBOARDS
-from tests.integration import alert_cases
+from tests.integration import alert_cases, alert_scenes
 from tests.integration.charts import CHART, EVERYTHING, find, laid_over, render
 from tests.integration.real_prometheus import programs
 
@@ -98,6 +99,12 @@ def test_an_alert_of_one_cluster_fires_beside_the_series_of_another(tmp_path: Pa
 
 def test_alerts_of_models_stay_firing_while_the_leader_changes(tmp_path: Path) -> None:
     _play(tmp_path, rules(), alert_cases.tests_of_new_leaders("rules.yaml"))
+
+
+def test_incidents_cause_their_alerts_and_normal_operation_causes_none(tmp_path: Path) -> None:
+    known = {alert.name for alert in ALERTS}
+    assert {name for scene in alert_scenes.INCIDENTS for name in scene.firing} <= known
+    _play(tmp_path, rules(), alert_scenes.tests("rules.yaml"))
 
 
 def _play(folder: Path, alert_rules: list[dict[str, Any]], cases: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from generators.monitoring.alerts import THRESHOLDS
+from generators.monitoring.alert import THRESHOLDS
 from halcyon.api.types import quantity
 from halcyon.control.runtime import settings
 from tests.integration.charts import (

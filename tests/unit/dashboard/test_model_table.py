@@ -227,6 +227,15 @@ def test_problems_follow_from_the_state_and_the_load(
     assert problems(row(deployment), load) == expected
 
 
+def test_a_stalled_model_that_serves_nothing_comes_before_slow_ones() -> None:
+    """Without an earlier revision, requests aren't answered, which is more urgent than a change without effect."""
+    failed = condition("Ready", "False"), condition("Stalled", "True")
+    site = Site(model(1, spec=TARGET), model(2, conditions=failed))
+
+    assert problems(row(model(conditions=failed)), NO_LOAD) == ["unready", "stalled"]
+    assert [entry["name"] for entry in site.page(problem="unready")["rows"]] == ["model-0002"]
+
+
 def busy(rate: float, **more: float) -> ModelNumbers:
     return ModelNumbers(rate=rate, **{"rejected": 0.0, "lost": 0.0, "failed": 0.0, **more})
 

@@ -149,6 +149,23 @@ def test_ages_of_values_do_not_grow_between_two_scrapes(name: str) -> None:
     assert [text for text in expressions if re.search(r"\btime\(\)", text)] == []
 
 
+@pytest.mark.parametrize("name", BOARDS)
+def test_a_number_without_any_data_is_unknown_and_not_zero(name: str) -> None:
+    """While no operator can be scraped, a green 0 of models that aren't ready would be wrong."""
+    for panel in of(BOARDS[name]):
+        for target in panel["targets"]:
+            assert not re.search(r"\b(vector|absent)\(", target["expr"]), panel["title"]
+
+
+def test_unhealthy_conditions_of_the_fleet_are_those_that_cause_alerts() -> None:
+    [panel] = [panel for panel in of(BOARDS["fleet"]) if panel["title"] == "Unhealthy conditions"]
+    shown = set(re.findall(r"\w+", " ".join(re.findall(r'type=~"([^"]*)"', panel["targets"][0]["expr"]))))
+    alerts = " ".join(alert.expression for alert in ALERTS)
+    causes = set(re.findall(r"\w+", " ".join(re.findall(r'halcyon_model_condition\{__JOB__,type=~?"([^"]*)"', alerts))))
+
+    assert causes - shown <= {"Reconciling"}, "a rollout in progress is no problem"
+
+
 def test_a_panel_that_does_not_fit_begins_a_new_line() -> None:
     def panel(width: int, height: int) -> Panel:
         return Panel("t", "d.", (Query("up", "l"),), width=width, height=height)

@@ -50,10 +50,12 @@ def test_no_family_is_listed_twice_except_those_of_every_process() -> None:
 
 def test_every_series_of_a_query_is_listed_with_known_labels() -> None:
     for query in (*queries.panels(CHOSEN), *queries.watched(PLACES), *queries.raised(PLACES)):
-        metrics = {re.sub("_bucket$", "", name) for name in WORDS.findall(query.expression)} - {"up"}
-        assert metrics <= NAMES, query.where
-        assert "$" not in query.expression, query.where
-        assert "__" not in query.expression, query.where
+        metrics = {re.sub("_bucket$|(?<=_seconds)_count$", "", name) for name in WORDS.findall(query.expression)} - {
+            "up"
+        }
+        assert metrics <= NAMES, query.location
+        assert "$" not in query.expression, query.location
+        assert "__" not in query.expression, query.location
 
 
 def test_instruments_match_the_list_and_a_rate_has_a_beginning() -> None:
@@ -78,6 +80,7 @@ def test_instruments_match_the_list_and_a_rate_has_a_beginning() -> None:
     } == {
         ("done", 0),
         ("requeue", 0),
+        ("conflict", 0),
         ("error", 0),
     }
     assert families["halcyon_api_writes"].samples[0].value == 5

@@ -17,6 +17,7 @@ NO_NUMBERS = {"Model", "State", "Age", "URL", "Revision"}
 """Columns and facts that aren't measured."""
 OF_DECISIONS = {
     "condition",
+    "batch_condition",
     "part_replicas",
     "limited",
     "desired_changes_total",

@@ -140,8 +140,7 @@ class Autoscaler:
         """Stop making decisions for a model, and drop its state."""
         if (model := self.models.pop(key, None)) is not None:
             model.actuator = Actuator.NONE  # a write that still waits for the status is dropped
-            if model.decision is not None:
-                self.decision_metrics.add_age(self.clock.monotonic() - model.decided)
+            self._end_age(model, self.clock.monotonic())
         self.decider.stop(key)
         self.limits.forget(key)
         self.external_writers.forget(key)
@@ -206,6 +205,7 @@ class Autoscaler:
                 continue  # it was stopped while other tasks ran
             model.has_report = model.confirmed = False
             model.attempted_at = self.clock.monotonic()
+            model.first_attempt_at = min(model.first_attempt_at, model.attempted_at)
             try:
                 self._turn(model)
             except Exception:
@@ -255,10 +255,14 @@ class Autoscaler:
     def _set_decision(self, model: ModelState, decision: Decision, now: float) -> None:
         """Store a new decision as the model's current one, and set when the next one is due."""
         self.decisions += 1
-        if model.decision is not None:
-            self.decision_metrics.add_age(now - model.decided)
+        self._end_age(model, now)
         model.due = now + decision.next_decision_s
         model.decision, model.decided = decision, now
+
+    def _end_age(self, model: ModelState, now: float) -> None:
+        """Count the final age of a model's current decision, or of its missing one."""
+        if math.isfinite(model.age_began_at):
+            self.decision_metrics.add_age(now - model.age_began_at)
 
     def _external_writer(self, model: ModelState, spec: Spec, resource: Object, decision: Decision, now: float) -> str:
         """Return a message about another writer that competes for the model's replicas; empty if there is none."""

@@ -50,6 +50,8 @@ class ModelState:
     decided: float = -math.inf
     """Time at which `decision` was made."""
     decision: Decision | None = None
+    first_attempt_at: float = math.inf
+    """Time of the first attempt to make a decision; infinite before it. The age of a missing decision begins there."""
     external_writer: str = ""
     """Message about another writer of the replicas; empty if there is none."""
     shown: PublishedDecision | None = None
@@ -63,6 +65,11 @@ class ModelState:
     """Task that writes the replicas; None if no write is in progress."""
     is_status_held: bool = False
     """Whether a status update waits until the replicas are written."""
+
+    @property
+    def age_began_at(self) -> float:
+        """Time at which the current decision was made, or the first was attempted if there is none yet."""
+        return self.first_attempt_at if self.decision is None else self.decided
 
     def must_be_published(self, decision: Decision, external_writer: str, now: float, every_s: float) -> bool:
         """Return whether the decision must be published in the status now.
@@ -98,5 +105,5 @@ class ModelState:
 
 
 def ages_s(models: Mapping[Key, ModelState], now: float) -> Iterator[float]:
-    """Yield the age of each model's current decision, in seconds. Models without a decision are skipped."""
-    return (now - model.decided for model in models.values() if model.decision is not None)
+    """Yield the age of each model's current decision, in seconds. Models for which none was attempted are skipped."""
+    return (now - model.age_began_at for model in models.values() if math.isfinite(model.age_began_at))

@@ -17,6 +17,8 @@ from halcyon.monitoring import instruments, operator_metrics
 
 log = logging.getLogger(__name__)
 
+MAX_CONFLICTS = 3
+"""Number of conflicts in a row from which they count as errors: another writer changes the object all the time."""
 _BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
@@ -68,9 +70,10 @@ class Workers:
         except (errors.ApiError, errors.Unreachable) as error:
             min_delay_s = getattr(error, "retry_after_s", None) or 0.0
             delay = self.queue.fail(key, min_delay_s)
-            self._results.labels("error").inc()
             # A conflict is normal: an object has changed since it was seen.
-            level = logging.INFO if isinstance(error, errors.Conflicted) else logging.WARNING
+            is_normal = isinstance(error, errors.Conflicted) and self.queue.failures(key) < MAX_CONFLICTS
+            self._results.labels("conflict" if is_normal else "error").inc()
+            level = logging.INFO if is_normal else logging.WARNING
             fields = {"key": str(key), "error": str(error), "retry_s": round(delay, 1)}
             log.log(level, "reconcile failed", extra=fields)
             return

@@ -7,11 +7,12 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from halcyon.api.spec import Spec, defaults
+from halcyon.api.timestamps import epoch_seconds
 from halcyon.control.acceptance.accepted_specs import SpecsInForce
 from halcyon.control.autoscaling.loop import Autoscaler
 from halcyon.control.autoscaling.model_state import ModelState
@@ -28,6 +29,8 @@ from halcyon.monitoring.metric import Metric, head, label_pairs, line
 from halcyon.scaling.gpu_cost import Spent
 from halcyon.scaling.policy.decision import Signal
 
+ROLLING = frozenset({"Progressing", "Blocked"})
+"""Phases of a rollout that is in progress."""
 GPU_STATES = ("starting", "busy", "idle", "unknown")
 ExtraLabels = tuple[tuple[str, str], ...]
 """Additional labels of a sample as pairs of name and value. The labels that identify the model are not among them."""
@@ -63,6 +66,8 @@ class ModelMetrics:
     costs: GpuCosts
     leadership: Leadership
     clock: Clock
+    batches: Callable[[], Iterable[Object]] = tuple
+    """Function that returns all BatchInferences; none if they aren't known."""
 
     async def page(self) -> str:
         """Return the /metrics page in the Prometheus text format. On the standby, the page is empty."""
@@ -76,6 +81,8 @@ class ModelMetrics:
             with self.caches.malformed.skipping_errors(kinds.MODEL_DEPLOYMENT.kind, key, "metrics"):
                 for metric, text in self._lines(key, resource):
                     lines[metric].append(text)
+        for batch in self.batches():
+            lines[per_model_metrics.BATCH_CONDITION] += batch_conditions(batch)
         return "".join(head(metric) + "".join(texts) for metric, texts in lines.items() if texts)
 
     def _lines(self, key: Key, resource: Object) -> list[tuple[Metric, str]]:
@@ -93,8 +100,7 @@ def samples(facts: ModelFacts) -> Samples:
     """Yield the metric, the additional labels and the value of each sample of a model whose value is known."""
     status: dict[str, Any] = facts.resource.get("status") or {}
     for condition in status.get("conditions") or ():
-        labels = tuple((name, str(condition.get(name))) for name in ("type", "status", "reason"))
-        yield per_model_metrics.CONDITION, labels, 1
+        yield per_model_metrics.CONDITION, _condition_labels(condition), 1
     replicas = status.get("pods") or {}
     counts = (per_model_metrics.REPLICAS, per_model_metrics.READY, per_model_metrics.UNSCHEDULABLE)
     for metric, name in zip(counts, ("total", "ready", "unschedulable"), strict=True):
@@ -104,12 +110,39 @@ def samples(facts: ModelFacts) -> Samples:
         yield per_model_metrics.FAILED, (("reason", str(failure["reason"])),), failure["pods"]
     if facts.spec is not None:
         yield from _spec_samples(facts.spec, facts.resource)
+    rollout = status.get("rollout") or {}
+    if rollout.get("phase") in ROLLING and (began_at := epoch_seconds(rollout.get("startedAt"))) is not None:
+        yield per_model_metrics.ROLLOUT_START, (), began_at
     yield from _gpu_samples(facts)
     if facts.scaled is not None:
         yield from _scaling_samples(facts.scaled, status.get("scaling") or {})
     if facts.start is not None:
         yield per_model_metrics.START, (), facts.start.seconds
         yield per_model_metrics.START_TIME, (), facts.start.ready_at
+
+
+def batch_conditions(batch: Object) -> list[str]:
+    """Return the line of each condition of a BatchInference. Malformed parts are left out, so that no other line is lost."""
+    meta, spec, status = (_mapping(batch.get(part)) for part in ("metadata", "spec", "status"))
+    labels = (
+        ("namespace", str(meta.get("namespace"))),
+        ("model_deployment", str(spec.get("modelDeployment") or "")),
+        ("batch", str(meta.get("name"))),
+    )
+    conditions = status.get("conditions")
+    return [
+        line(per_model_metrics.BATCH_CONDITION.name, label_pairs((*labels, *_condition_labels(condition))), 1)
+        for condition in (conditions if isinstance(conditions, list) else ())
+        if isinstance(condition, dict)
+    ]
+
+
+def _condition_labels(condition: Mapping[str, Any]) -> ExtraLabels:
+    return tuple((name, str(condition.get(name))) for name in ("type", "status", "reason"))
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:  # any JSON value
+    return value if isinstance(value, dict) else {}
 
 
 def _gpu_samples(facts: ModelFacts) -> Samples:

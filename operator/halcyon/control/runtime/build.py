@@ -151,7 +151,9 @@ def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tra
         hold=hold,
         site_queries=site_queries,
         batches=batches,
-        model_metrics=ModelMetrics(base.caches, base.serving_specs, autoscaler, starts, costs, base.leadership, clock),
+        model_metrics=ModelMetrics(
+            base.caches, base.serving_specs, autoscaler, starts, costs, base.leadership, clock, batches.known
+        ),
     )
     register_instruments(base, counts)
     return operator

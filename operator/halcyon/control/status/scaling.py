@@ -70,7 +70,8 @@ def active(scope: Scope, plan: ReconcilePlan) -> Condition:
         condition = child_condition(scope, kinds.HPA, scope.key.name, "ScalingActive")
         # An HPA is always inactive at 0 replicas. That is no failure, because the operator scales up from 0 itself.
         if condition.get("status") == "False" and plan.replicas > 0:
-            return Condition(kind, status=False, reason=Reason.HPA_INACTIVE, message=str(condition.get("message")))
+            text = f"HorizontalPodAutoscaler {scope.key.name} can't scale: {condition.get('message') or 'it gives no reason'}"
+            return Condition(kind, status=False, reason=Reason.HPA_INACTIVE, message=text)
     sentences = f"scaled by {plan.actuator.value}: {_explanation(decision)}", _pods_not_ready(scope, plan)
     return Condition(kind, status=True, reason=Reason.SCALING_ACTIVE, message=". ".join(filter(None, sentences)))
 

@@ -68,7 +68,7 @@ const COLUMNS = [
 
 /** Returns the problems of a model in a few words; without problems, the reason for its state. @param {ShownRow} row */
 function problemText(row) {
-  const parts = row.problems.filter((problem) => !["unready", "stalled"].includes(problem) && PROBLEM_NAMES[problem] !== STATE_NAMES[row.state] && !(problem === "blind" && row.reason === "MetricMissing")).map((problem) => PROBLEM_NAMES[problem]);
+  const parts = row.problems.filter((problem) => PROBLEM_NAMES[problem] !== STATE_NAMES[row.state]).map((problem) => PROBLEM_NAMES[problem]);
   if (row.reason !== STATE_NAMES[row.state] && row.reason !== "Ready") parts.unshift(row.reason);
   return parts.join(", ");
 }

@@ -44,7 +44,7 @@ function runbookOf(problem, page) {
     slow: "HalcyonLatencyObjectiveMissed",
     stalled: isAccepted ? (isNotLoaded ? "HalcyonModelLoadFailed" : "HalcyonRolloutBlocked") : "HalcyonSpecRejected",
     blind: "HalcyonMetricMissing",
-    limited: page.scaling.limitedBy?.includes("max") ? "HalcyonModelAtMax" : "",
+    limited: page.scaling.limitedBy?.includes("max") ? "HalcyonModelAtMax" : "HalcyonQueueLong",
   }[problem];
 }
 /** Limits that keep the replicas below the number that the load requires, as in `model_row.py`. */

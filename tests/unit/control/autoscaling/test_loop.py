@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 
 from halcyon.control.autoscaling.loop import SLICE_S, TICK_S
+from halcyon.control.autoscaling.model_state import ages_s
 from halcyon.control.autoscaling.scale_writer import PUBLISHED_WITHIN_S
 from halcyon.control.objects.actuator import Actuator
 from halcyon.kube import kinds
@@ -55,6 +56,27 @@ def test_a_failing_decision_stops_no_other_and_its_signals_go_stale() -> None:
 
     assert world.counts() == [3, 5]
     assert world.counts(Key("team", "other")) == [3, 4]
+
+
+def test_a_decision_that_fails_from_the_beginning_has_an_age() -> None:
+    async def scenario(world: OperatorReplica) -> None:
+        dictated = world.dictate()
+        dictated.desired[DIGITS] = ValueError("a surprise")
+        world.model()
+        world.model("other")
+
+        def ages() -> list[float]:
+            return list(ages_s(world.scaler.models, world.time()))
+
+        async with Running(world.scaler):
+            await asyncio.sleep(90)
+            assert max(ages()) == pytest.approx(90, abs=2 * MAX_DECISION_INTERVAL_S)
+            assert min(ages()) <= MAX_DECISION_INTERVAL_S + 1
+            dictated.desired[DIGITS] = 2
+            await asyncio.sleep(2 * MAX_DECISION_INTERVAL_S)
+            assert max(ages()) <= MAX_DECISION_INTERVAL_S + 1
+
+    live(scenario)
 
 
 def test_a_model_whose_decision_fails_is_tried_no_more_often_than_others() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from typing import cast
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from halcyon.control.reconcile.reconciler import Reconciler, Result
@@ -15,6 +16,7 @@ from halcyon.kube.clock import SYSTEM_CLOCK
 from halcyon.kube.kinds import Key
 from halcyon.kube.work_queue import BACKOFF_FIRST_S, Priority, WorkQueue
 from tests.clocks import DrivenClock
+from tests.unit.kube.virtual_time import VirtualTime, run
 
 IDLE_S = 3600.0
 
@@ -94,3 +96,38 @@ async def test_a_postponed_key_keeps_the_backoff_of_its_failures() -> None:
         await workers._reconcile(key)
 
     assert queue.fail(key) == 4 * BACKOFF_FIRST_S
+
+
+class Conflicting:
+    """A reconcile whose object another writer has changed, the given number of times."""
+
+    def __init__(self, times: int) -> None:
+        self.left = times
+        self.ended = asyncio.Event()
+
+    async def reconcile(self, _: Key) -> Result:
+        self.left -= 1
+        if self.left >= 0:
+            raise errors.Conflicted(409, "PATCH Deployment team/m-a: the object has been modified")
+        self.ended.set()
+        return Result()
+
+
+@pytest.mark.parametrize(("times", "conflicts", "failed"), [(1, 1, 0), (2, 2, 0), (4, 2, 2)])
+def test_a_conflict_is_no_error_unless_it_is_repeated(times: int, conflicts: int, failed: int) -> None:
+    registry = CollectorRegistry()
+
+    async def scenario(time: VirtualTime) -> None:
+        clock = DrivenClock(time)
+        queue, reconciler = WorkQueue(clock), Conflicting(times)
+        running = asyncio.create_task(Workers(queue, cast("Reconciler", reconciler), registry, clock).run(1))
+        queue.add(Key("team", "a"))
+        await reconciler.ended.wait()
+        running.cancel()
+
+    run(scenario)
+
+    def count(result: str) -> float | None:
+        return registry.get_sample_value("halcyon_reconciles_total", {"result": result})
+
+    assert (count("conflict"), count("error")) == (conflicts, failed)

@@ -306,3 +306,41 @@ def test_desired_replicas_of_disabled_scaling_are_those_of_the_status() -> None:
 
     assert values["replicas_desired",] == 2
     assert {key[1] for key in values if key[0] == "limited"} == {"off"}
+
+
+@pytest.mark.parametrize(
+    ("phase", "began_at"),
+    [("Progressing", 1000.0), ("Blocked", 1000.0), ("Complete", None), ("RolledBack", None), ("Failed", None)],
+)
+def test_only_a_rollout_in_progress_has_a_start(phase: str, began_at: float | None) -> None:
+    status = STATUS | {"rollout": {"phase": phase, "startedAt": "1970-01-01T00:16:40Z"}}
+
+    assert exported_values(status).get(("rollout_start_timestamp_seconds",)) == began_at
+
+
+def test_conditions_of_a_batch_are_exported_under_its_model() -> None:
+    conditions = [
+        {"type": "Failed", "status": "True", "reason": "InputChanged"},
+        {"type": "Complete", "status": "False", "reason": "Failed"},
+    ]
+    night: dict[str, Any] = {
+        "metadata": {"namespace": "team", "name": "night"},
+        "spec": {"modelDeployment": "digits"},
+        "status": {"conditions": conditions},
+    }
+    new = {"metadata": {"namespace": "team", "name": "new"}, "spec": {"modelDeployment": "digits"}}
+    malformed: list[dict[str, Any]] = [
+        {"metadata": {"namespace": "team", "name": "malformed"}, "spec": 7, "status": status}
+        for status in ({"conditions": [5]}, {"conditions": 5}, "text")
+    ]
+
+    async def scenario(world: OperatorReplica) -> None:
+        world.model()
+
+    world = live(scenario)
+    metrics = replace(of_models(world, world.time), batches=lambda: (*malformed, new, night))
+    families = {family.name: family for family in text_string_to_metric_families(asyncio.run(metrics.page()))}
+
+    assert [s.labels for s in families["halcyon_model_batch_condition"].samples] == [
+        {"namespace": "team", "model_deployment": "digits", "batch": "night", **labels} for labels in conditions
+    ]

@@ -468,6 +468,15 @@ def test_scaling_active_follows_its_table(now: Scope, expected: tuple[str, str])
     assert reason_and_message(now, "ScalingActive") == expected
 
 
+def test_an_inactive_hpa_is_named_with_its_reason() -> None:
+    inactive = condition(
+        deployed(SCALING, metrics_api=OURS, signals=REPORTED, scaling=decided(), hpa=INACTIVE), "ScalingActive"
+    )
+    assert inactive is not None
+    message = INACTIVE["conditions"][0]["message"]
+    assert inactive[2] == f"HorizontalPodAutoscaler digits can't scale: {message}"
+
+
 def test_disabled_scaling_names_the_replicas_and_the_command_that_enables_it() -> None:
     message = condition(deployed(OFF), "ScalingActive")[2]
     assert message.startswith("spec.replicas is 0, which disables the policy Rules")
