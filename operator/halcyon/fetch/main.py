@@ -108,7 +108,7 @@ def fetch(request: Request) -> tuple[str, bool]:
         _check_backends(folders, configs, request.backends)
     for name, source_folder in folders.items():
         with source_repository.errors_of(name) if len(folders) > 1 else nullcontext():
-            config_check.check_references(configs[name], source_folder)
+            config_check.check_references(configs[name], source_folder, request.source)
     complete = auto_complete.are_complete((configs[name], folders[name]) for name in folders)
     repository.remove_others(request.repository, folders)
     repository.mark(request.repository, COMPLETE, is_set=complete)
@@ -117,6 +117,9 @@ def fetch(request: Request) -> tuple[str, bool]:
     for name, other in models.companions.items():
         repository.assemble(request.repository, name, other, other.config)
     model_folder = repository.assemble(request.repository, overlay.model_name, folder, content)
+    for name, source_folder in folders.items():
+        if environment := config_check.environment_beside(configs[name]):
+            repository.link_beside(request.repository, source_folder, environment)
     summary = _summary(models, model_folder, note)
     if complete:
         summary += "; loaded without auto-complete, because nothing is missing"
