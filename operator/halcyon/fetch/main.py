@@ -117,14 +117,21 @@ def fetch(request: Request) -> tuple[str, bool]:
     for name, other in models.companions.items():
         repository.assemble(request.repository, name, other, other.config)
     model_folder = repository.assemble(request.repository, overlay.model_name, folder, content)
-    for name, source_folder in folders.items():
-        if environment := config_check.environment_beside(configs[name]):
-            repository.link_beside(request.repository, source_folder, environment)
+    _link_environments(request.repository, folders, configs)
     summary = _summary(models, model_folder, note)
     if complete:
         summary += "; loaded without auto-complete, because nothing is missing"
     texts = (config.decode(errors="replace") for config in configs.values() if config is not None)
     return summary, any(map(in_config, texts))
+
+
+def _link_environments(
+    path: Path, folders: Mapping[str, mounted_source.ModelFolder], configs: Mapping[str, bytes | None]
+) -> None:
+    """Link the packed Python environments that lie beside the folders of the models into the repository at `path`."""
+    for name, folder in folders.items():
+        if environment := config_check.environment_beside(configs[name]):
+            repository.link_beside(path, folder, environment)
 
 
 def _summary(models: source_repository.SourceModels, model_folder: Path, note: str) -> str:
