@@ -327,6 +327,7 @@ def _streams(out: Writer, plan: BalancerPlan, listen: Listen) -> None:
         out, path=listen.beside("stream.sock"), end_path=listen.beside("in.sock"), longest_ms=longest_ms
     )
     queueing.stream_rules(out, plan)
+    grpc_streams.response_rules(out)
     error_responses.errors(out, "grpc")
 
 
