@@ -216,6 +216,22 @@ async def test_half_precision_passes_and_the_command_line_sends_it(servers: dict
         assert await counts(balanced) == (2, 0, 0)
 
 
+@pytest.mark.parametrize("coding", [None, "gzip"])
+async def test_errors_of_a_model_over_grpc_count_as_failures(servers: dict[str, Triton], coding: str | None) -> None:
+    """Triton sends the status in the headers; HAProxy can't read trailers."""
+    async with balancer([servers["errors"]]) as balanced:
+
+        def call() -> None:
+            with grpcclient.InferenceServerClient(balanced.grpc) as client:
+                tensor = grpcclient.InferInput("x", [1, 1], "BYTES")
+                tensor.set_data_from_numpy(np.array([[b"no"]], object))
+                with pytest.raises(InferenceServerException, match="INTERNAL"):
+                    client.infer("errors", [tensor], compression_algorithm=coding)
+
+        await asyncio.to_thread(call)
+        assert await counts(balanced) == (1, 0, 1)
+
+
 async def test_paths_in_other_spellings_are_the_clients_error(servers: dict[str, Triton]) -> None:
     paths = {
         "/v2/models/texts/versions/1/infer": 200,
