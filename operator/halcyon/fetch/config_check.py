@@ -73,8 +73,10 @@ _FOREST_FILES: Mapping[str, str] = {
 _ENVIRONMENT, _MODEL_DIRECTORY = "EXECUTION_ENV_PATH", "$$TRITON_MODEL_DIRECTORY"
 
 
-def check_references(content: bytes | None, folder: ModelFolder) -> None:
+def check_references(content: bytes | None, folder: ModelFolder, source: Path) -> None:
     """Check the config.pbtxt that Triton receives, `content`, against the model's folder in the source.
+
+    `source` is the folder at which the source is mounted.
 
     Raises:
         ModelConfigError: Triton can't resolve a name; the message has the name and a good one.
@@ -85,7 +87,7 @@ def check_references(content: bytes | None, folder: ModelFolder) -> None:
     for problems in (
         _backend(config),
         _files(config, folder),
-        _environment(config, folder),
+        _environment(config, folder, source),
         _model_file(config, folder),
     ):
         if problem := next(problems, ""):
@@ -131,14 +133,42 @@ def _files(config: ModelConfig, folder: ModelFolder) -> Iterator[str]:
             yield f"{FILE} has {field}, and the model's folder lacks the file {path}; {_contents(folder, path)}"
 
 
-def _environment(config: ModelConfig, folder: ModelFolder) -> Iterator[str]:
+def environment_beside(content: bytes | None) -> str:
+    """Return the name of the packed Python environment beside the model's folder; empty if config.pbtxt names none."""
+    config = config_pbtxt.parse_if_valid(content)
+    value, name = _environment_path(config)
+    parent, _, file = name.partition("/")
+    return file if value.startswith(_MODEL_DIRECTORY) and parent == ".." and "/" not in file else ""
+
+
+def _environment_path(config: ModelConfig) -> tuple[str, str]:
+    """Return the parameter with the packed environment, and its path relative to the model's folder.
+
+    Both are empty for a model that is no Python model, or if the path is absolute.
+    """
+    value = config.parameters[_ENVIRONMENT].string_value if _ENVIRONMENT in config.parameters else ""
+    if not value or value.startswith("/") or backend_of(config) != "python":
+        return "", ""
+    return value, posixpath.normpath(value.removeprefix(_MODEL_DIRECTORY).lstrip("/"))
+
+
+def _environment(config: ModelConfig, folder: ModelFolder, source: Path) -> Iterator[str]:
     """Yield problems of the packed environment of a Python model.
 
     A path outside the model's folder may be in Triton's image.
     """
-    value = config.parameters[_ENVIRONMENT].string_value if _ENVIRONMENT in config.parameters else ""
-    name = posixpath.normpath(value.removeprefix(_MODEL_DIRECTORY).lstrip("/")) if value else ""
-    if not name or value.startswith("/") or backend_of(config) != "python":
+    value, name = _environment_path(config)
+    if not name:
+        return
+    if value.startswith(_MODEL_DIRECTORY) and name.split("/")[0] == "..":
+        inside = folder.path != source and name.count("/") == 1
+        if not inside or not (folder.path / name).is_file():
+            yield (
+                f"the parameter {_ENVIRONMENT} is {value}, and the source has no such file in the folder of the model's "
+                f"folder; put it there, or in the model's folder, for example {_MODEL_DIRECTORY}/{posixpath.basename(name)}"
+            )
+        else:
+            mounted_source.check_inside(folder.path / name, source.resolve())
         return
     if value.startswith(_MODEL_DIRECTORY) and not _is_present(folder, name):
         yield (

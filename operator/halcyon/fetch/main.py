@@ -108,7 +108,7 @@ def fetch(request: Request) -> tuple[str, bool]:
         _check_backends(folders, configs, request.backends)
     for name, source_folder in folders.items():
         with source_repository.errors_of(name) if len(folders) > 1 else nullcontext():
-            config_check.check_references(configs[name], source_folder)
+            config_check.check_references(configs[name], source_folder, request.source)
     complete = auto_complete.are_complete((configs[name], folders[name]) for name in folders)
     repository.remove_others(request.repository, folders)
     repository.mark(request.repository, COMPLETE, is_set=complete)
@@ -117,11 +117,21 @@ def fetch(request: Request) -> tuple[str, bool]:
     for name, other in models.companions.items():
         repository.assemble(request.repository, name, other, other.config)
     model_folder = repository.assemble(request.repository, overlay.model_name, folder, content)
+    _link_environments(request.repository, folders, configs)
     summary = _summary(models, model_folder, note)
     if complete:
         summary += "; loaded without auto-complete, because nothing is missing"
     texts = (config.decode(errors="replace") for config in configs.values() if config is not None)
     return summary, any(map(in_config, texts))
+
+
+def _link_environments(
+    path: Path, folders: Mapping[str, mounted_source.ModelFolder], configs: Mapping[str, bytes | None]
+) -> None:
+    """Link the packed Python environments that lie beside the folders of the models into the repository at `path`."""
+    for name, folder in folders.items():
+        if environment := config_check.environment_beside(configs[name]):
+            repository.link_beside(path, folder, environment)
 
 
 def _summary(models: source_repository.SourceModels, model_folder: Path, note: str) -> str:

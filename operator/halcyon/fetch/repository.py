@@ -83,6 +83,22 @@ def assemble(repository: Path, model_name: str, folder: ModelFolder, config: byt
     return unfinished.rename(target)
 
 
+def link_beside(repository: Path, folder: ModelFolder, name: str) -> None:
+    """Link the file `name`, which is beside the model's folder in the source, to the same place in the repository.
+
+    Triton ignores files in the top folder of its repository.
+
+    Raises:
+        SourceError: the repository has a model or another file of this name.
+    """
+    link = repository / name
+    if link.is_symlink():
+        link.unlink()
+    if link.exists():
+        raise SourceError(f"{name} in the model's source has the name of a model; rename the file")
+    link.symlink_to(folder.path.parent / name)
+
+
 def remove_others(repository: Path, names: Collection[str]) -> None:
     """Remove the models of an earlier attempt that are not among these names.
 

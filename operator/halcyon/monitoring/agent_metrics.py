@@ -82,6 +82,13 @@ METRICS: Final = (
         "slot",
     ),
     _metric(
+        "failed_responses_total",
+        "counter",
+        "Responses of servers that failed: HTTP 5xx, or gRPC UNKNOWN, UNIMPLEMENTED, INTERNAL or UNAVAILABLE. They include the errors that "
+        "a model returns, which Triton counts as successes.",
+        "slot",
+    ),
+    _metric(
         "request_duration_seconds",
         "histogram",
         "Time from a request's arrival until a server's response headers, with all waiting in the balancer.",

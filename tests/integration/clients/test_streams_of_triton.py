@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import statistics
+import struct
+import threading
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import grpc.aio  # type: ignore[import-untyped]  # grpcio has no types
+import grpc  # type: ignore[import-untyped]  # grpcio has no types
+import grpc.aio  # type: ignore[import-untyped]  # same
+import numpy as np
 import pytest
+import tritonclient.grpc as grpcclient
+from tritonclient.grpc import service_pb2
 
 from benchmarks.dataplane import tritons, ways
 from benchmarks.right.client_models import Balancer, Events, balancer, endpoint
-from benchmarks.right.streams import Stream, over_grpc, over_http
+from benchmarks.right.streams import METHOD, Stream, over_grpc, over_http
+from tests.integration.crowd import fields_of, frame, preface
 from tests.integration.waiting import PATIENCE
 
 if TYPE_CHECKING:
@@ -138,3 +146,127 @@ async def test_a_killed_server_ends_its_streams_as_cut(protocol: str) -> None:
             ended = await asyncio.wait_for(asyncio.gather(*running), 20 * PATIENCE)
     assert [stream.end for stream in ended] == ["cut"] * 4, ended
     assert all(stream.delays_ms for stream in ended)
+
+
+def message(count: int, model: str = "events") -> bytes:
+    """Return a request for `count` events as gRPC sends it."""
+    request = service_pb2.ModelInferRequest(model_name=model)
+    request.inputs.add(name="x", datatype="FP32", shape=[2])
+    request.raw_input_contents.append(struct.pack("<ff", count, 0.01))
+    return bytes(request.SerializeToString())
+
+
+def ending(address: str, messages: list[bytes], metadata: str, *, waits: bool) -> tuple[int, str, str]:
+    """Return the number of responses, the status and the message of a stream. Its client ends it, or waits for its end."""
+    rest = threading.Event()
+
+    def sent() -> Iterator[bytes]:
+        yield from messages
+        if waits:
+            rest.wait(20 * PATIENCE)
+
+    with grpc.insecure_channel(address) as channel:
+        call = channel.stream_stream(METHOD)(sent(), timeout=15 * PATIENCE, metadata=[("m", metadata)])
+        count = 0
+        try:
+            count = sum(1 for _ in call)
+        except grpc.RpcError:
+            pass  # its status is compared
+        finally:
+            rest.set()
+        return count, call.code().name, call.details()
+
+
+@pytest.mark.parametrize(
+    ("messages", "metadata", "waits", "expected"),
+    [
+        ([], "", False, (0, "OK", "")),
+        ([message(0)], "", False, (0, "OK", "")),
+        ([message(2)], "", False, (2, "OK", "")),
+        ([message(2, "other")], "", False, (1, "OK", "")),
+        ([b"\xff\xff"], "", False, (0, "OK", "")),
+        ([b"\xff\xff"], "", True, (0, "OK", "")),
+        ([message(2)], "m" * 17_000, False, (0, "RESOURCE_EXHAUSTED", "received metadata size exceeds hard limit")),
+        ([message(2)], "m" * 17_000, True, (0, "RESOURCE_EXHAUSTED", "received metadata size exceeds hard limit")),
+    ],
+    ids=[
+        "no message",
+        "no response",
+        "responses",
+        "an error in a message",
+        "a malformed message",
+        "a malformed message of a client that waits",
+        "long metadata",
+        "long metadata of a client that waits",
+    ],
+)
+async def test_streams_end_with_the_status_of_their_server(
+    servers: list[Triton], messages: list[bytes], metadata: str, waits: bool, expected: tuple[int, str, str]
+) -> None:
+    async with balancer(servers[:1], PLAN) as balanced:
+        for address in (servers[0].grpc, balanced.grpc):
+            count, status, text = await asyncio.to_thread(ending, address, messages, metadata, waits=waits)
+            assert (count, status, text[: len(expected[2])]) == expected, address
+        reading = await balanced.haproxy.runtime.read()
+        assert (reading.requests, reading.errors, reading.broken, reading.inflight) == (1, 0, 0, 0)
+
+
+async def test_an_end_without_a_response_is_in_the_headers_with_their_content_type(servers: list[Triton]) -> None:
+    """Clients in Go require the content type, and all clients the end of the stream in these headers."""
+
+    def frames_of(address: str) -> list[tuple[int, int, bytes]]:
+        host, port = address.split(":")
+        fields = {
+            b":method": b"POST",
+            b":scheme": b"http",
+            b":path": METHOD.encode(),
+            b":authority": b"m",
+            b"content-type": b"application/grpc",
+            b"te": b"trailers",
+        }
+        with socket.create_connection((host, int(port)), timeout=20 * PATIENCE) as connection:
+            # The frame of the headers has the flags END_STREAM and END_HEADERS.
+            connection.sendall(preface() + frame(1, 5, 1, fields_of(fields, kind=0)))
+            received = connection.makefile("rb")
+            frames: list[tuple[int, int, bytes]] = []
+            while not frames or not frames[-1][1] & 1:
+                head = received.read(9)
+                payload = received.read(int.from_bytes(head[:3], "big"))
+                if int.from_bytes(head[5:], "big") == 1:
+                    frames.append((head[3], head[4], payload))
+            return frames
+
+    async with balancer(servers[:1], PLAN) as balanced:
+        [(kind, flags, payload)] = await asyncio.to_thread(frames_of, balanced.grpc)
+        assert (kind, flags & 1) == (1, 1)
+        assert b"application/grpc" in payload
+        assert b"grpc-status\x010" in payload
+
+
+async def test_the_final_response_of_each_request_reaches_its_client(servers: list[Triton]) -> None:
+    def call(address: str) -> dict[str, list[tuple[bool, int]]]:
+        responses: dict[str, list[tuple[bool, int]]] = {"a": [], "b": []}
+        ends = threading.Semaphore(0)
+
+        def received(result: Any, error: Any) -> None:
+            assert error is None
+            response = result.get_response()
+            is_final = response.parameters["triton_final_response"].bool_param
+            responses[response.id].append((is_final, len(response.outputs)))
+            if is_final:
+                ends.release()
+
+        with grpcclient.InferenceServerClient(address) as client:
+            client.start_stream(received)
+            for number in responses:
+                tensor = grpcclient.InferInput("x", [2], "FP32")
+                tensor.set_data_from_numpy(np.array([2, 0.01], np.float32))
+                client.async_stream_infer("events", [tensor], request_id=number, enable_empty_final_response=True)
+            for _ in responses:
+                assert ends.acquire(timeout=20 * PATIENCE)
+            client.stop_stream()
+        return responses
+
+    async with balancer(servers, PLAN) as balanced:
+        expected = [(False, 1), (False, 1), (True, 0)]
+        assert await asyncio.to_thread(call, balanced.grpc) == {"a": expected, "b": expected}

@@ -7,10 +7,12 @@ kubelet and the API server.
 from __future__ import annotations
 
 import asyncio
+import io
 import itertools
 import json
 import os
 import signal
+import tarfile
 import time
 import urllib.request
 from collections.abc import Mapping
@@ -261,6 +263,33 @@ async def test_a_pod_whose_called_model_does_not_load_never_starts(tmp_path: Pat
         [pod] = (await sampled(server, serving=False)).pods
         assert pod.load_error is not None
         assert pod.load_error.startswith("model pre of the repository: Internal: ModuleNotFoundError: No module named")
+
+
+_READS_MARK = """import os
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        mark = np.array([[os.environ["MARK"]]], np.float32)
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("y", mark)]) for _ in requests]
+"""
+
+
+async def test_models_share_an_environment_beside_their_folders(tmp_path: Path) -> None:
+    packed, activate = io.BytesIO(), b"export MARK=7\n"
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        member = tarfile.TarInfo("bin/activate")
+        member.size = len(activate)
+        archive.addfile(member, io.BytesIO(activate))
+    value = '"$$TRITON_MODEL_DIRECTORY/../env.tar"'
+    config = f'{_PYTHON}parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: {value} }} }}'
+    source = {"env.tar": packed.getvalue().decode(), "m/config.pbtxt": config, "m/1/model.py": _READS_MARK, **_PRE}
+    with tritons.running([fetched(tmp_path, source)]) as (server,):
+        async with aiohttp.ClientSession() as session:
+            assert await infer(session, f"{server.address}:{HTTP_PORT}", 1.0) == (200, 7.0)
 
 
 @pytest.mark.parametrize("kind", SOURCES)

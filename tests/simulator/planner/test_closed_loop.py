@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -253,6 +254,24 @@ def test_a_broken_pod_is_no_capacity() -> None:
     ]
     assert "backlog" not in terms[0]
     assert "backlog" in terms[1]
+
+
+@pytest.mark.parametrize("start_s", [60.0, 300.0])
+def test_pods_that_load_slowly_are_ordered_once(start_s: float) -> None:
+    driven = Driven(replace(OBJECTIVES, start_s=start_s))
+    driven.run([20.0] * 600)
+    counts = driven.run([60.0] * int(start_s))
+    assert counts[-1] > 6
+    assert max(counts[15:]) == max(counts[:15])
+    assert turns(counts) == 0
+
+
+@pytest.mark.parametrize("phase", ["broken", "starting", "unschedulable"])
+def test_pods_of_a_revision_that_never_serves_change_no_replicas(phase: Any) -> None:
+    driven = Driven(replicas=4)
+    before = driven.run([25.0] * 600)[-1]
+    failed = PodReading(1000, phase, driven.now)
+    assert set(driven.run([25.0] * 900, lambda reading: replace(reading, pods=(*reading.pods, failed)))) == {before}
 
 
 def test_pods_without_a_node_are_not_under_way() -> None:

@@ -237,3 +237,62 @@ def test_210_repositories_below_the_top_folder_are_found(pod: Pod) -> None:
         pod.put(f"model_repository/{name}/1/model.py", "code")
     assert pod.fetch(Overlay("m")) == 0
     assert {"m", "other"} <= set(names_in(pod.repository))
+
+
+SHARED = "$$TRITON_MODEL_DIRECTORY/../env.tar.gz"
+
+
+@pytest.mark.parametrize("others", [(), ("n",), ("n", "o")])
+def test_277_environments_beside_the_models_are_in_the_repository(pod: Pod, others: tuple[str, ...]) -> None:
+    pod.put("env.tar.gz", "packed")
+    for name in ("m", *others):
+        pod.put(f"{name}/config.pbtxt", environment(SHARED))
+        pod.put(f"{name}/1/model.py", "code")
+    for _ in range(2):  # as after a restart of the pod
+        assert pod.fetch() == 0
+        assert (pod.repository / "m" / ".." / "env.tar.gz").read_text() == "packed"
+
+
+def test_277_environments_beside_a_folder_in_the_source_are_found(pod: Pod) -> None:
+    pod.put("team/env.tar.gz", "packed")
+    pod.put("team/m/config.pbtxt", environment(SHARED))
+    pod.put("team/m/1/model.py", "code")
+    assert pod.fetch(Overlay("served"), "--path=team/m") == 0
+    assert (pod.repository / "served" / ".." / "env.tar.gz").read_text() == "packed"
+
+
+@pytest.mark.parametrize(
+    ("path", "beside"),
+    [
+        (SHARED, "other.tar.gz"),
+        ("$$TRITON_MODEL_DIRECTORY/../envs/env.tar.gz", "envs/env.tar.gz"),
+        ("$$TRITON_MODEL_DIRECTORY/../../env.tar.gz", "env.tar.gz"),
+        ("$$TRITON_MODEL_DIRECTORY/..", "env.tar.gz"),
+        ("$$TRITON_MODEL_DIRECTORY/../m", "env.tar.gz"),
+    ],
+)
+def test_277_environments_that_triton_would_not_find_are_named(pod: Pod, path: str, beside: str) -> None:
+    pod.put(beside, "packed")
+    pod.put("m/config.pbtxt", environment(path))
+    pod.put("m/1/model.py", "code")
+    reason, message = pod.refusal()
+    assert reason == "ModelConfigInvalid"
+    assert f"EXECUTION_ENV_PATH is {path}, and the source has no such file" in message
+
+
+def test_277_files_outside_the_source_are_no_environments(pod: Pod) -> None:
+    (pod.root / "env.tar.gz").write_text("another tenant's")
+    assert "the source has no such file" in refusal(pod, environment(SHARED), "1/model.py")
+    pod.put("in/config.pbtxt", environment(SHARED))
+    pod.put("in/1/model.py", "code")
+    (pod.source / "env.tar.gz").symlink_to(pod.root / "env.tar.gz")
+    reason, message = pod.refusal(Overlay("m"), "--path=in")
+    assert "leads out of the volume" in message, reason
+
+
+def test_277_environments_with_the_name_of_the_model_are_named(pod: Pod) -> None:
+    pod.put("served", "packed")
+    pod.put("m/config.pbtxt", environment("$$TRITON_MODEL_DIRECTORY/../served"))
+    pod.put("m/1/model.py", "code")
+    _, message = pod.refusal(Overlay("served"))
+    assert "served in the model's source has the name of a model; rename the file" in message

@@ -317,6 +317,17 @@ def test_rows_per_request_are_those_of_requests_lately() -> None:
     assert result.reading.rows_per_request == pytest.approx(5.0, rel=0.05)
 
 
+@pytest.mark.parametrize("hits", [0.5, 0.9, 0.99])
+def test_rows_per_request_are_below_one_with_cached_responses(hits: float) -> None:
+    """Triton counts a request that its cache answers as a success, and executes no row for it."""
+    memory = SignalMemory()
+    for n in range(1, 61):
+        pod = triton(succeeded=100.0 * n, rows=round(100.0 * n * (1 - hits)))
+        result = gather(observation_of(balancer(), pod), memory=memory)
+        memory = result.memory
+    assert result.reading.rows_per_request == pytest.approx(1 - hits, rel=0.1)
+
+
 def test_a_pod_that_reports_nonsense_does_not_change_the_rows() -> None:
     memory = SignalMemory()
     for n in range(10):

@@ -76,6 +76,14 @@ _ERRORS = (
 )
 _BAD_REQUEST = "the body is not valid, or the client closed its side of the connection before the response"
 """Message sent with HTTP status 400. Without it, HAProxy's response to headers that it can't parse would be HTML."""
+_MALFORMED_JSON: Final = (
+    "^.{2}error.{3}(failed to parse the request JSON buffer:|failed to get request params"
+    "|attempt to get members for non-object|Expected JSON object for keyword"
+    "|Unable to (parse|set) [^:]{1,80}: (attempt to access|Shape does not match))"
+)
+"""Regular expression for the beginning of Triton's responses to a body that isn't a valid request, as in 2.51."""
+_MALFORMED_MESSAGE: Final = "Unable to parse request"
+"""gRPC's message for a call whose message isn't a valid protobuf."""
 
 
 def reject_retryable(
@@ -124,6 +132,21 @@ def reject(out: Writer, protocol: Protocol, reason: tuple[int, int, str], condit
     else:
         response = f'status 200 hdr grpc-status {code} hdr grpc-retry-pushback-ms -1 hdr grpc-message "{message}"'
     out.add(f"http-request return {response} if {condition}", **values)
+
+
+def client_error_rules(out: Writer, protocol: Protocol) -> None:
+    """Add the rules that correct the status of a server's response to a malformed request.
+
+    Triton responds to JSON that it can't parse with 500, also if only the number of values doesn't fit the shape, and
+    to a malformed gRPC message with INTERNAL. Clients would retry such a request, and it would count as a failure.
+    They come before the rules that count failed responses.
+    """
+    if protocol == "http":
+        out.add("http-response wait-for-body time 1s if { status 500 }")
+        out.add(f'http-response set-status 400 if {{ status 500 }} {{ res.body -m reg "{_MALFORMED_JSON}" }}')
+    else:
+        malformed = f'{{ res.hdr(grpc-status) -m str 13 }} {{ res.hdr(grpc-message) -m str "{_MALFORMED_MESSAGE}" }}'
+        out.add(f"http-response set-header grpc-status 3 if {malformed}")
 
 
 def errors(out: Writer, protocol: Protocol) -> None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 IS_STREAM: Final = "{ path -m str /inference.GRPCInferenceService/ModelStreamInfer }"
 BACKEND: Final = "streams"
 FRONTEND: Final = "streams_in"
+_ENDS: Final = "{ res.hdr(grpc-status) -m found }"
 _NUMBER: Final = "proc.stream"
 """HAProxy variable with the number of the last stream, from 0 to 65534."""
 
@@ -81,3 +82,21 @@ def sections(out: Writer, *, path: str, end_path: str, longest_ms: int) -> None:
     out.add("bind unix@$file mode 600 accept-proxy", file=end_path)
     out.add("timeout client $ms", ms=longest_ms)
     out.add("http-request lua.at_server")
+    # HAProxy's own responses have no content type, which some clients require (`response_rules`).
+    out.add(f"http-after-response set-header content-type application/grpc if {_ENDS}")
+
+
+def response_rules(out: Writer) -> None:
+    """Add the rules of front end `streams_in` for a server's response that ends without a message.
+
+    Its status is in the headers. HTTP/1.1 would send them with an empty chunked body, which a gRPC client reports as
+    UNKNOWN: for HTTP/2, the end is then behind the headers. HAProxy's own response has a length, so the end is in the
+    headers again. They are the last `http-response` rules of the front end.
+    """
+    # HAProxy empties the response before it adds headers.
+    out.add(f"http-response set-var(txn.grpc_status) res.hdr(grpc-status) if {_ENDS}")
+    out.add(f"http-response set-var(txn.grpc_message) res.hdr(grpc-message) if {_ENDS}")
+    response = "http-response return status 200 hdr grpc-status %[var(txn.grpc_status)]"
+    message = "hdr grpc-message %[var(txn.grpc_message)]"
+    out.add(f"{response} {message} if {_ENDS} {{ var(txn.grpc_message) -m found }}")
+    out.add(f"{response} if {_ENDS}")

@@ -327,6 +327,7 @@ def _streams(out: Writer, plan: BalancerPlan, listen: Listen) -> None:
         out, path=listen.beside("stream.sock"), end_path=listen.beside("in.sock"), longest_ms=longest_ms
     )
     queueing.stream_rules(out, plan)
+    grpc_streams.response_rules(out)
     error_responses.errors(out, "grpc")
 
 
@@ -341,6 +342,7 @@ def _backends(out: Writer, plan: BalancerPlan, slot: Slot, listen: Listen, place
     stickiness.balance(out, plan, slot)
     error_responses.errors(out, "http")
     access_log.hop_header_rule(out, plan)
+    error_responses.client_error_rules(out, "http")
     latency_buckets.response_rules(out, slot.name, "http")
     out.add("option httpchk")
     out.add("http-check send meth GET uri /v2/models/$model/ready", model=plan.model)
@@ -360,6 +362,7 @@ def _backends(out: Writer, plan: BalancerPlan, slot: Slot, listen: Listen, place
     stickiness.balance(out, plan, slot)
     error_responses.errors(out, "grpc")
     access_log.hop_header_rule(out, plan)
+    error_responses.client_error_rules(out, "grpc")
     latency_buckets.response_rules(out, slot.name, "grpc")
     out.add("default-server proto h2 maxconn $most", most=_first_limit(plan))
     _servers(out, slot, ports.server_grpc, placed, " track http_$slot/s$number")

@@ -113,6 +113,9 @@ def _samples(view: PageInput) -> dict[str, list[Sample]]:
             for slot, latency in sorted(reading.latency.items())
             for sample in _histogram((("slot", slot),), latency)
         ]
+        families["halcyon_agent_failed_responses_total"] = [
+            ((("slot", slot),), "", latency.failed) for slot, latency in sorted(reading.latency.items())
+        ]
         if reading.clients is not None:
             families["halcyon_agent_request_duration_seconds"] = list(_histogram((), reading.clients))
         if reading.first_events is not None:

@@ -28,6 +28,7 @@ COUNTERS = {
     SLOT_A + 1: 4000,
     SLOT_A + 2: 60,
     SLOT_A + 3: 30,
+    SLOT_A + 38: 4,
     SLOT_B: 5,
     6: 80,
     7: 9000,
@@ -137,6 +138,8 @@ def test_a_histogram_has_cumulative_buckets_of_both_slots() -> None:
     assert values["halcyon_agent_response_duration_seconds_bucket", ("a", "+Inf")] == 90
     assert values["halcyon_agent_response_duration_seconds_sum", ("a",)] == 4.0
     assert values["halcyon_agent_response_duration_seconds_count", ("b",)] == 5
+    assert values["halcyon_agent_failed_responses_total", ("a",)] == 4
+    assert values["halcyon_agent_failed_responses_total", ("b",)] == 0
 
 
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(0, 2**32 - 1), min_size=len(BOUNDS_MS), max_size=len(BOUNDS_MS)))

@@ -238,6 +238,24 @@ def test_latency_is_no_part_of_the_analysis_without_balancers() -> None:
     assert "p95 " not in alike.why
 
 
+def test_errors_that_a_model_answers_are_unknown_without_balancers() -> None:
+    """Triton counts them as successes; docs/limits.md says so."""
+    answered = Watched(balanced=False)
+    answered.errors = {"a": 0, "b": 0}
+    for _ in range(60):
+        answered.errors["b"] += 50
+        last = answered.look(old=(50, 0), new=(50, 0))
+    assert last == "promote"
+
+
+def test_a_canary_without_requests_waits_and_says_so() -> None:
+    idle = Watched()
+    idle.errors = {"a": 0, "b": 0}
+    assert {idle.look(old=(50, 0)) for _ in range(60)} <= {"wait", None}
+    assert idle.look(old=(50, 0)) == "wait"
+    assert "0 of the 100 requests" in idle.why
+
+
 def test_a_balancer_without_latency_is_waited_for() -> None:
     silent = Watched()
     silent.balanced = False

@@ -95,6 +95,15 @@ def test_the_pod_is_the_exported_one_where_there_is_one() -> None:
     assert half.pods == {}
 
 
+def test_a_gpu_whose_series_has_lost_its_pod_counts_for_no_model() -> None:
+    # Prometheus then sets the pod to the exporter's own.
+    lost = rows(UTIL, "100", exported_namespace="", exported_pod="")
+    assert utilisation_of(lost) is None
+    assert list(dcgm.parse(lost).pods) == [("gpu-operator", "x")]
+    unnamed = rows(UTIL, "100", exported_namespace="", exported_pod="", namespace="", pod="")
+    assert dcgm.parse(unnamed).pods == {}
+
+
 number = st.floats(allow_nan=True, allow_infinity=True)
 
 
