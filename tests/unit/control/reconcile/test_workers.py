@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from typing import cast
 
 from prometheus_client import CollectorRegistry
 
 from halcyon.control.reconcile.reconciler import Reconciler, Result
-from halcyon.control.reconcile.workers import Workers
+from halcyon.control.reconcile.workers import MAX_BEGUN_AT_ONCE, Workers
 from halcyon.kube import errors
 from halcyon.kube.clock import SYSTEM_CLOCK
 from halcyon.kube.kinds import Key
@@ -94,3 +95,30 @@ async def test_a_postponed_key_keeps_the_backoff_of_its_failures() -> None:
         await workers._reconcile(key)
 
     assert queue.fail(key) == 4 * BACKOFF_FIRST_S
+
+
+class Unwaiting:
+    """A reconcile that waits for nothing, as if all objects were up to date. It notes the iteration of the event loop."""
+
+    def __init__(self) -> None:
+        self.iteration = 0
+        self.begun: list[int] = []
+
+    async def reconcile(self, _: Key) -> Result:
+        self.begun.append(self.iteration)
+        return Result()
+
+
+async def test_reconciles_after_a_restart_leave_room_for_other_tasks() -> None:
+    """Other tasks run after every four reconciles, although 16 workers have 100 models to reconcile."""
+    queue, unwaiting = WorkQueue(SYSTEM_CLOCK), Unwaiting()
+    workers = Workers(queue, cast("Reconciler", unwaiting), CollectorRegistry(), SYSTEM_CLOCK)
+    for number in range(100):
+        queue.add(Key("team", f"m{number}"))
+    running = asyncio.create_task(workers.run(16))
+    while len(unwaiting.begun) < 100 and unwaiting.iteration < 1000:
+        unwaiting.iteration += 1
+        await asyncio.sleep(0)
+    running.cancel()
+    assert len(unwaiting.begun) == 100
+    assert max(Counter(unwaiting.begun).values()) <= MAX_BEGUN_AT_ONCE
