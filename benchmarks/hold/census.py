@@ -73,7 +73,8 @@ def parts(operator: Operator) -> Iterator[tuple[str, Any]]:
         yield f"informer {kind}: index", _state(informer, "index")
     yield "own writes", _state(caches.own_writes, "waiting")
     autoscaler = operator.autoscaler
-    yield "accepted specs", _state(autoscaler.specs, "in_force")
+    yield "accepted specs", _state(operator.base.specs, "in_force")
+    yield "serving specs", _state(operator.base.serving_specs, "specs")
     store = autoscaler.signals.hub
     yield "observation store", getattr(store, "_models", store)
     decider = autoscaler.decider

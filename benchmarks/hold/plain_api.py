@@ -109,8 +109,13 @@ class PlainApi:
             return _status(404, "NotFound")
         patch = orjson.loads(text)
         if sub == "scale":
-            replicas = patch[-1]["value"]
-            if patch[1]["value"] != (current["spec"].get("replicas", 1) or None):
+            meta, replicas = current["metadata"], patch[-1]["value"]
+            tested = {
+                "/metadata/uid": meta["uid"],
+                "/metadata/resourceVersion": meta["resourceVersion"],
+                "/spec/replicas": current["spec"].get("replicas", 1) or None,
+            }
+            if any(tested[step["path"]] != step["value"] for step in patch if step["op"] == "test"):
                 return _status(422, "Invalid")
             scaled = current | {"spec": current["spec"] | {"replicas": replicas}, "metadata": dict(current["metadata"])}
             stored = self.store.put(key, scaled, before=current)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import copy
 import hashlib
 import itertools
@@ -40,6 +41,11 @@ class Store:
     def put(self, key: ObjectKey, obj: Object, *, before: Object | None) -> Object:
         """Store an object, send it to the watches, and let the stand-in for the controllers react."""
         self.version = next(self._versions)
+        if texts := obj.pop("stringData", None):  # a Secret's texts, which its data has in base64
+            obj["data"] = {
+                **obj.get("data", {}),
+                **{k: base64.b64encode(v.encode()).decode() for k, v in texts.items()},
+            }
         meta = obj["metadata"]
         meta |= {"name": key[3], "resourceVersion": str(self.version)}
         if key[2]:
@@ -150,8 +156,9 @@ class Store:
 
 def merged(old: Any, new: Any, last: Any) -> Any:  # any JSON values
     """Return `old` with the values of `new`, without the keys that only `last` had. Lists are replaced, not merged."""
-    if not (isinstance(old, dict) and isinstance(new, Mapping)):
+    if not isinstance(new, Mapping):
         return copy.deepcopy(new)
+    old = old if isinstance(old, dict) else {}
     removed = {key for key in (last if isinstance(last, dict) else {}) if key not in new}
     fields = {key: value for key, value in old.items() if key not in removed and new.get(key, ...) is not None}
     for key, value in new.items():

@@ -29,7 +29,7 @@ from benchmarks.counts import Counts
 from benchmarks.fleet import LOW_RPS, create, raise_load
 from benchmarks.hold import size_page
 from benchmarks.hold.size_page import Measured
-from benchmarks.plane import STAND_INS, Plane, namespace_of, plane
+from benchmarks.plane import STAND_INS, Plane, alone, namespace_of, plane
 from benchmarks.quality.rows import Row, record
 from benchmarks.rows import quantile
 from e2e.cluster.progress import say
@@ -54,7 +54,8 @@ _DECIDED = "halcyon_model_replicas_desired{"
 def main() -> int:
     """Measure all sizes, write the page, and record the rows."""
     options = ("--dashboard=localhost", f"--dashboard-port={DASHBOARD_PORT}")
-    with plane(hpa_sync_s=15, pods=(BALANCERS + SERVERS + 1) * max(SIZES), options=options) as control_plane:
+    pods = (BALANCERS + SERVERS + 1) * max(SIZES)
+    with alone(beside=True), plane(hpa_sync_s=15, pods=pods, options=options) as control_plane:
         measurements = asyncio.run(_run(control_plane, SIZES))
     size_page.write(measurements)
     record("hold", rows(measurements))

@@ -39,9 +39,9 @@ Without this limit, 20 new models would open 170 connections, each of which take
 MAX_COUNTS_AT_ONCE = 16
 """Maximum number of concurrent writes to /scale. They have a separate limit, so that they don't wait for the writes
 that earlier changes of the replicas have caused."""
-MAX_REVIEWS_AT_ONCE = 16
+MAX_REVIEWS_AT_ONCE = 160
 """Maximum number of concurrent token and access reviews. Clients of the operator cause these reviews, which must not
-delay other requests."""
+delay other requests. It is more than the agents and the dashboard have together, so that neither waits for the other."""
 
 LEASE_LATE_S = 0.5
 """Time in seconds after which a Lease request without a response delays further applies. Applies are the most expensive

@@ -34,6 +34,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from halcyon.metricsapi.source_counts import SourceCounts
+
 MIN_REPLACEABLE_S = 3.0
 """Time without a request after which a connection may be replaced, in seconds. Normal clients send their first request
 within milliseconds, and can reopen a connection that was kept open for further requests."""
@@ -120,12 +122,18 @@ class Connections:
     """Open connections of one port. In all methods, `now` is the monotonic time in seconds."""
 
     limits: PortLimits = field(default_factory=PortLimits)
-    unidentified: int = 0
     _by_source: dict[str, dict[Connection, None]] = field(default_factory=dict)
     """Connections without an authenticated caller, by source, oldest first."""
+    _counts: SourceCounts = field(default_factory=SourceCounts)
+    """Number of these connections by source."""
     _idle: Counter[str] = field(default_factory=Counter)
     """Number of idle connections of each authenticated caller."""
     _idle_total: int = 0
+
+    @property
+    def unidentified(self) -> int:
+        """Number of connections without an authenticated caller."""
+        return self._counts.total
 
     def admit(self, source: str, now: float) -> tuple[Connection, Connection | None] | Limit:
         """Accept or reject a new connection from this source.
@@ -138,14 +146,14 @@ class Connections:
         full, crowded = self.unidentified >= self.limits.unidentified, len(siblings) >= self.limits.per_source
         replaced: Connection | None = None
         if full or (crowded and self.unidentified >= self.limits.pressure):
-            most = siblings if crowded else max(self._by_source.values(), key=len)
+            most = siblings if crowded else self._by_source.get(self._counts.most() or "", {})
             replaced = _replaceable(most, now, at_once=len(most) > len(siblings) + 1)
             if replaced is None:
                 return "source" if crowded else "all"
             self.end(replaced)
         connection = Connection(source, now)
         self._by_source.setdefault(source, {})[connection] = None
-        self.unidentified += 1
+        self._counts.add(source)
         return connection, replaced
 
     def begin_request(self, connection: Connection) -> None:
@@ -187,7 +195,7 @@ class Connections:
         same = self._by_source.get(connection.source, {})
         if connection in same:
             del same[connection]
-            self.unidentified -= 1
+            self._counts.remove(connection.source)
             if not same:
                 del self._by_source[connection.source]
 

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
+from halcyon.metricsapi.source_counts import SourceCounts
+
 MAX_WAIT_S: Final = 3.0
 """Time after which a waiting socket is closed, in seconds. Agents then connect again within a second."""
 _MAX_SKIPPED: Final = 4
@@ -30,11 +32,12 @@ class WaitingConnections(Generic[T]):
     """Maximum number of sockets that wait."""
     _by_source: OrderedDict[str, deque[tuple[float, T]]] = field(default_factory=OrderedDict)
     """Sockets with the time since which they wait. The source whose turn it is comes first."""
-    _count: int = 0
+    _counts: SourceCounts = field(default_factory=SourceCounts)
+    """Number of waiting sockets by source."""
 
     def __len__(self) -> int:
         """Return the number of waiting sockets."""
-        return self._count
+        return self._counts.total
 
     def has(self, source: str) -> bool:
         """Return whether sockets of this source wait."""
@@ -45,16 +48,15 @@ class WaitingConnections(Generic[T]):
 
         The newest socket of the source with the most sockets is removed. It may be the new socket.
         """
-        queue = self._by_source.get(source, deque())
         closed: tuple[str, T] | None = None
-        if self._count >= self.limit:
-            most = max(self._by_source, key=lambda each: len(self._by_source[each]), default=source)
-            if len(self._by_source.get(most, ())) <= len(queue) + 1:
+        if len(self) >= self.limit:
+            most = self._counts.most()
+            if most is None or self._counts[most] <= self._counts[source] + 1:
                 return source, waiting
             closed = most, self._by_source[most].pop()[1]
-            self._count -= 1
+            self._counts.remove(most)
         self._by_source.setdefault(source, deque()).append((now, waiting))
-        self._count += 1
+        self._counts.add(source)
         return closed
 
     def begin(self, may_begin: Callable[[str, T], bool]) -> None:
@@ -70,7 +72,7 @@ class WaitingConnections(Generic[T]):
                 pass
             elif may_begin(source, queue[0][1]):
                 queue.popleft()
-                self._count -= 1
+                self._counts.remove(source)
             else:
                 skipped.add(source)
             if queue:
@@ -84,14 +86,14 @@ class WaitingConnections(Generic[T]):
         for source, queue in list(self._by_source.items()):
             while queue and now - queue[0][0] >= MAX_WAIT_S:
                 expired.append(queue.popleft()[1])
+                self._counts.remove(source)
             if not queue:
                 del self._by_source[source]
-        self._count -= len(expired)
         return expired
 
     def clear(self) -> list[T]:
         """Remove and return all sockets."""
         cleared = [waiting for queue in self._by_source.values() for _, waiting in queue]
         self._by_source.clear()
-        self._count = 0
+        self._counts = SourceCounts()
         return cleared

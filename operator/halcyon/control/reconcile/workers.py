@@ -19,6 +19,12 @@ log = logging.getLogger(__name__)
 
 MAX_CONFLICTS = 3
 """Number of conflicts in a row from which they count as errors: another writer changes the object all the time."""
+MAX_BEGUN_AT_ONCE = 4
+"""Maximum number of reconciles that begin in one iteration of the event loop.
+
+After a restart all models are queued. A reconcile without writes takes some milliseconds of CPU and hardly waits, so 16 workers would
+take most of each iteration. Agents that come back need several iterations each.
+"""
 _BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
@@ -34,6 +40,8 @@ class Workers:
     def __post_init__(self) -> None:
         """Register the metrics of reconciles, and start the idle timer."""
         self._moved_at = self.clock.monotonic()
+        self._begun = 0
+        """Number of reconciles that began in this iteration of the event loop."""
         self._results = instruments.counter(operator_metrics.RECONCILES, self.registry)
         self._seconds = instruments.histogram(operator_metrics.RECONCILE, self.registry, buckets=_BUCKETS)
 
@@ -56,11 +64,23 @@ class Workers:
             key = await self.queue.get()
             started_at = self._moved_at = self.clock.monotonic()
             try:
+                await self._take_turn()
                 await self._reconcile(key)
             finally:
                 self.queue.done(key)
                 self._moved_at = self.clock.monotonic()
                 self._seconds.observe(self._moved_at - started_at)
+
+    async def _take_turn(self) -> None:
+        """Wait until another reconcile may begin in this iteration of the event loop."""
+        while self._begun >= MAX_BEGUN_AT_ONCE:  # noqa: ASYNC110  # ends with this iteration of the loop
+            await asyncio.sleep(0)
+        if not self._begun:
+            asyncio.get_running_loop().call_soon(self._end_turns)
+        self._begun += 1
+
+    def _end_turns(self) -> None:
+        self._begun = 0
 
     async def _reconcile(self, key: Key) -> None:
         try:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from typing import cast
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from halcyon.control.reconcile.reconciler import Reconciler, Result
-from halcyon.control.reconcile.workers import Workers
+from halcyon.control.reconcile.workers import MAX_BEGUN_AT_ONCE, Workers
 from halcyon.kube import errors
 from halcyon.kube.clock import SYSTEM_CLOCK
 from halcyon.kube.kinds import Key
@@ -131,3 +132,30 @@ def test_a_conflict_is_no_error_unless_it_is_repeated(times: int, conflicts: int
         return registry.get_sample_value("halcyon_reconciles_total", {"result": result})
 
     assert (count("conflict"), count("error")) == (conflicts, failed)
+
+
+class Unwaiting:
+    """A reconcile that waits for nothing, as if all objects were up to date. It notes the iteration of the event loop."""
+
+    def __init__(self) -> None:
+        self.iteration = 0
+        self.begun: list[int] = []
+
+    async def reconcile(self, _: Key) -> Result:
+        self.begun.append(self.iteration)
+        return Result()
+
+
+async def test_reconciles_after_a_restart_leave_room_for_other_tasks() -> None:
+    """Other tasks run after every four reconciles, although 16 workers have 100 models to reconcile."""
+    queue, unwaiting = WorkQueue(SYSTEM_CLOCK), Unwaiting()
+    workers = Workers(queue, cast("Reconciler", unwaiting), CollectorRegistry(), SYSTEM_CLOCK)
+    for number in range(100):
+        queue.add(Key("team", f"m{number}"))
+    running = asyncio.create_task(workers.run(16))
+    while len(unwaiting.begun) < 100 and unwaiting.iteration < 1000:
+        unwaiting.iteration += 1
+        await asyncio.sleep(0)
+    running.cancel()
+    assert len(unwaiting.begun) == 100
+    assert max(Counter(unwaiting.begun).values()) <= MAX_BEGUN_AT_ONCE
