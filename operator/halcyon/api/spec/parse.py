@@ -119,26 +119,34 @@ def _without_nulls(value: Any, schema: JsonSchema) -> Any:  # any JSON value
 
 
 def _violations(model: type[BaseModel], error: ValidationError) -> Iterator[Violation]:
-    root = _schema(model)
     for problem in error.errors(include_url=False):
-        path = tuple(part for part in problem["loc"] if part != "[key]")
-        field = "spec" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
-        context, kind, at_field = problem.get("ctx", {}), problem["type"], ("spec", *path)
-        if kind == "too_short" and len(problem["input"]) >= context["min_length"]:
-            continue  # pydantic counts only valid items; each invalid one has a sentence of its own
-        if kind == "json_invalid":
-            yield _TOO_DEEP  # its parser counts levels itself, and allows fewer of them than Python's
-        elif kind == "extra_forbidden":
+        yield from _violations_of(model, problem)
+
+
+def _violations_of(model: type[BaseModel], problem: ErrorDetails) -> list[Violation]:
+    """Return the violations that pydantic reports as one problem."""
+    path = tuple(part for part in problem["loc"] if part != "[key]")
+    field = "spec" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    root, context, at_field = _schema(model), problem.get("ctx", {}), ("spec", *path)
+    match problem["type"]:
+        case "too_short" if len(problem["input"]) >= context["min_length"]:
+            return []  # pydantic counts only valid items; each invalid one has a sentence of its own
+        case "json_invalid":
+            return [_TOO_DEEP]  # its parser counts levels itself, and allows fewer of them than Python's
+        case "extra_forbidden":
             more = _hint(model, tuple(0 if isinstance(part, int) else part for part in path))
-            yield Violation("unknown-field", f"{field} is not a field" + (f"; {more}" if more else ""), at_field)
-        elif kind == "missing":
-            yield Violation("missing-field", f"{field} is missing; {example(path, root)}", at_field)
-        elif kind == "value_error" and isinstance(context["error"], BrokenRulesError):
-            prefix = "" if context["error"].names_path else f"{field}: "
-            for sentence, words in context["error"].broken:
-                yield Violation("conflicting-fields", prefix + sentence, at_field if prefix else (), words)
-        else:
-            yield Violation("invalid-value", f"{field} is {_requirement(root, path, problem)}", at_field)
+            return [Violation("unknown-field", f"{field} is not a field" + (f"; {more}" if more else ""), at_field)]
+        case "missing":
+            return [Violation("missing-field", f"{field} is missing; {example(path, root)}", at_field)]
+        case "value_error" if isinstance(context["error"], BrokenRulesError):
+            return _conflicts(context["error"], field, at_field)
+    return [Violation("invalid-value", f"{field} is {_requirement(root, path, problem)}", at_field)]
+
+
+def _conflicts(error: BrokenRulesError, field: str, at_field: tuple[int | str, ...]) -> list[Violation]:
+    """Return a violation for each broken rule. The sentences of some rules name their fields with their whole paths."""
+    prefix, place = ("", ()) if error.names_path else (f"{field}: ", at_field)
+    return [Violation("conflicting-fields", prefix + sentence, place, words) for sentence, words in error.broken]
 
 
 def _requirement(root: JsonSchema, path: tuple[int | str, ...], problem: ErrorDetails) -> str:
