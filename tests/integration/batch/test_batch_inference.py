@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from e2e.cluster.cluster import Cluster
 from halcyon.api.documents.batch_documents import BatchProgress
@@ -155,6 +156,23 @@ def test_a_failed_batch_goes_on_after_it_was_suspended(space: Space) -> None:
         limit_s=30,
     )
     assert second["metadata"]["uid"] != first["metadata"]["uid"]
+
+
+def test_metrics_of_a_model_show_its_failed_batch_until_it_is_deleted(operator: Operator, space: Space) -> None:
+    space.apply(files(), deployment(), batch_inference())
+    end(space, 2, BatchProgress(reason="OutputFull", message="no space"))
+    wait_reason(space, "Failed", "OutputFull")
+    labels = {"namespace": space.namespace, "model_deployment": "m", "batch": "night"}
+    failed = labels | {"type": "Failed", "status": "True", "reason": "OutputFull"}
+
+    def exported() -> list[dict[str, str]]:
+        families = text_string_to_metric_families(operator.fetch("/metrics"))
+        samples = (s for f in families if f.name == "halcyon_model_batch_condition" for s in f.samples)
+        return [sample.labels for sample in samples if labels.items() <= sample.labels.items()]
+
+    until(exported, lambda seen: failed in seen, goal="the failure is a series", limit_s=30)
+    space.delete(kinds.BATCH_INFERENCE, "night")
+    until(exported, lambda seen: not seen, goal="its series end", limit_s=30)
 
 
 @pytest.mark.parametrize(
