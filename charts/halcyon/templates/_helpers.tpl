@@ -207,7 +207,7 @@ localhost
 {{- define "halcyon.ownOptions" -}}
 agents-service balancer-image balancer-placement bench-image bench-priority-class cpu-limit currency dashboard dashboard-alerts dashboard-cluster dashboard-grafana dashboard-groups-header dashboard-port dashboard-proxy dashboard-runbooks
 dashboard-user-header downloads gpu-budget gpu-price http-port image-pull-secret kubeconfig lease log-level memory-config-maps model-pod-annotations
-model-pod-labels namespace network-policies no-fixed-user-ids operator-image pod-name port
+model-pod-labels namespace network-policies no-fixed-user-ids no-front-proxy operator-image pod-name port
 prometheus-arrivals prometheus-ca-file prometheus-gpu-matchers prometheus-query prometheus-token-file prometheus-url server-image service
 service-annotations site-policy-file tls-secret traces-endpoint traces-ratio watch-namespace
 {{- end -}}
