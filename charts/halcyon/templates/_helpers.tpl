@@ -207,7 +207,7 @@ localhost
 {{- define "halcyon.ownOptions" -}}
 agents-service balancer-image balancer-placement bench-image bench-priority-class cpu-limit currency dashboard dashboard-alerts dashboard-cluster dashboard-grafana dashboard-groups-header dashboard-port dashboard-proxy dashboard-runbooks
 dashboard-user-header downloads gpu-budget gpu-price http-port image-pull-secret kubeconfig lease log-level memory-config-maps model-pod-annotations
-model-pod-labels namespace network-policies no-fixed-user-ids operator-image pod-name port
+model-pod-labels namespace network-policies no-fixed-user-ids no-front-proxy operator-image pod-name port
 prometheus-arrivals prometheus-ca-file prometheus-gpu-matchers prometheus-query prometheus-token-file prometheus-url server-image service
 service-annotations site-policy-file tls-secret traces-endpoint traces-ratio watch-namespace
 {{- end -}}
@@ -277,9 +277,11 @@ true
 {{- if and (include "halcyon.dashboard" .) (has (int .Values.ports.dashboard) (list (int .Values.ports.https) (int .Values.ports.http))) -}}
 {{- fail (printf "ports.dashboard is %d, which is also ports.https or ports.http; they must differ, for example ports.dashboard=8090" (int .Values.ports.dashboard)) -}}
 {{- end -}}
-{{- range .Values.balancers.tolerations -}}
+{{- range $section := list "balancers" "test" -}}
+{{- range (get $values $section).tolerations -}}
 {{- if and (hasKey . "value") (eq (.operator | default "Equal") "Exists") -}}
-{{- fail (printf "balancers.tolerations has the key %s with the operator Exists and the value %q, but Exists has no value; remove it, or set operator: Equal" .key .value) -}}
+{{- fail (printf "%s.tolerations has the key %s with the operator Exists and the value %q, but Exists has no value; remove it, or set operator: Equal" $section .key .value) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- range $network := .Values.dashboard.proxy.addresses -}}
@@ -306,6 +308,9 @@ true
 {{- end -}}
 {{- if and (not .Values.serviceAccount.create) (not .Values.serviceAccount.name) -}}
 {{- fail "serviceAccount.create is false and serviceAccount.name is empty; set the name of an existing ServiceAccount in the release's namespace, for example serviceAccount.name=halcyon" -}}
+{{- end -}}
+{{- if and (not .Values.serviceAccount.create) .Values.serviceAccount.annotations -}}
+{{- fail (printf "serviceAccount.annotations has %s, but serviceAccount.create is false, so the chart does not write the ServiceAccount; annotate %s yourself, or set serviceAccount.create=true" (keys .Values.serviceAccount.annotations | sortAlpha | first) .Values.serviceAccount.name) -}}
 {{- end -}}
 {{- if and .Values.watchNamespaces (eq (toString .Values.metricsAPI.register) "true") -}}
 {{- fail "metricsAPI.register is true and watchNamespaces is set, but external.metrics.k8s.io is cluster-scoped and this release would serve some namespaces only; leave metricsAPI.register at auto (models then scale with the actuator Direct), or watchNamespaces empty" -}}

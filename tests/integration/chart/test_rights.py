@@ -82,12 +82,11 @@ def test_the_operator_may_write_what_its_calls_write_and_nothing_else() -> None:
         ("batch", "jobs"),
     }
     objects = render({"networkPolicies": {"models": {"create": True}}})
-    granted = {
-        (group, resource): set(rule["verbs"]) - {"get", "list", "watch"}
-        for rule in (*find(objects, "ClusterRole")["rules"], *find(objects, "Role")["rules"])
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-    }
+    granted: dict[tuple[str, str], set[str]] = {}
+    for rule in (*find(objects, "ClusterRole")["rules"], *find(objects, "Role")["rules"]):
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                granted.setdefault((group, resource), set()).update(set(rule["verbs"]) - {"get", "list", "watch"})
     assert {resource: verbs for resource, verbs in granted.items() if verbs} == dict.fromkeys(children, child) | {
         ("serving.halcyon.dev", "modeldeployments/status"): {"patch"},
         ("serving.halcyon.dev", "modeldeployments/scale"): {"patch"},

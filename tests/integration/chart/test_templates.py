@@ -429,7 +429,7 @@ def test_every_value_reaches_the_pod() -> None:
     assert spec["nodeSelector"] == {"pool": "system", "kubernetes.io/os": "linux"}
     assert (spec["tolerations"], spec["affinity"]) == (EVERYTHING["tolerations"], EVERYTHING["affinity"])
     assert spec["topologySpreadConstraints"] == EVERYTHING["topologySpreadConstraints"]
-    assert template["metadata"]["annotations"] == {"example.com/note": "1"}
+    assert template["metadata"]["annotations"]["example.com/note"] == "1"
     assert template["metadata"]["labels"]["team"] == "ml"
     assert template["metadata"]["labels"]["app.kubernetes.io/name"] == "halcyon"
     (container,) = spec["containers"]

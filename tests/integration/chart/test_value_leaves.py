@@ -71,6 +71,8 @@ SAMPLES: Values = {
     "serviceAnnotations": ["t0x.example.com/"],
     "cost.pricePerGpuHour": {"default": 7.25},
     "resources.requests": {"cpu": "7001m"},
+    "test.resources.requests": {"cpu": "7002m"},
+    "test.resources.limits": {"cpu": "7003m"},
     "extraObjects": [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "t1x"}}],
 }
 """Values that a schema alone does not give."""

@@ -192,6 +192,10 @@ CHECKED: list[tuple[Values, str]] = [
     ({"test": {"image": {"repository": "tiny"}}}, "without a tag or digest; set one"),
     ({"serviceAccount": {"create": False}}, "serviceAccount.name is empty"),
     (
+        {"serviceAccount": {"create": False, "name": "given", "annotations": {"iam.example.com/role": "halcyon"}}},
+        "serviceAccount.annotations has iam.example.com/role, but serviceAccount.create is false",
+    ),
+    (
         {"dashboard": {"listen": "pod", "proxy": {"addresses": ["10.0.12.0/24", "10.0.12.5/24"]}}},
         "which is an address in a network; set the network, for example 10.0.12.0/24, or one address, for example 10.0.12.5/32",
     ),
@@ -212,6 +216,10 @@ CHECKED: list[tuple[Values, str]] = [
     (
         {"balancers": {"tolerations": [{"key": "gpu", "operator": "Exists", "value": "yes"}]}},
         "balancers.tolerations has the key gpu with the operator Exists and the value",
+    ),
+    (
+        {"test": {"tolerations": [{"key": "gpu", "operator": "Exists", "value": "yes"}]}},
+        "test.tolerations has the key gpu with the operator Exists and the value",
     ),
     ({"enabled": False}, "enabled is false, but only a larger chart"),
 ]

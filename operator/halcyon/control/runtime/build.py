@@ -252,7 +252,7 @@ def build_certificate(base: Foundation) -> ServingCertificate:
         secret=settings.tls_secret,
         names=(host, f"{host}.cluster.local", f"{settings.agents_service}.{settings.namespace}.svc"),
         on_change=base.requeue_all,
-        has_front_proxy=not settings.watch_namespaces,
+        has_front_proxy=settings.front_proxy and not settings.watch_namespaces,
         clock=base.clock,
     )
 

@@ -57,6 +57,8 @@ class OperatorSettings:
     with a slash."""
     fixed_user_ids: bool = True
     """Whether the pods of models run with fixed user and group IDs."""
+    front_proxy: bool = True
+    """Whether the API server may forward requests to this operator, so that the CA of its front proxy is read."""
     downloads: SiteDownloads = NO_DOWNLOADS
     """Proxy and certificates for downloading models."""
     site_policy: SitePolicy = ANYTHING
@@ -211,6 +213,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="fixed_user_ids",
         action="store_false",
         help="set no user and group in the pods of models: the platform assigns them, as OpenShift does",
+    )
+    add(
+        "--no-front-proxy",
+        dest="front_proxy",
+        action="store_false",
+        help="read nothing from kube-system, because no APIService refers to this operator's metrics API",
     )
     add(
         "--downloads",
