@@ -73,6 +73,15 @@ multiple of a request's time in a pod, and is added to the window in which answe
 up. Requests need not have waited if the capacity is already taken from answers."""
 
 
+def _counts(reading: Reading) -> RequestCounts:
+    """Return the requests in a reading. Unknown numbers count as 0."""
+    ready = sum(pod.phase in {"ready", "draining"} for pod in reading.pods)
+    inside, waiting = reading.inflight or 0.0, reading.waiting or 0.0
+    answered, executing = (reading.arrived or 0.0) - (reading.rejected or 0.0) - inside, max(inside - waiting, 0.0)
+    gpu, engine_used = reading.gpu, reading.engine_used
+    return RequestCounts(ready, answered, executing, waiting, inside, gpu, engine_used, bool(reading.queued))
+
+
 @immutable(frozen=True, slots=True)
 class AnswerEvidence:
     """Capacity of a model's pods learnt from the requests that they answer, with the data that it is learnt from."""
@@ -146,7 +155,7 @@ class AnswerEvidence:
         `replica` is the capacity computed from batch times; None if there are none. `is_measured` is true if `halcyon
         bench` measured some of them. `max_batch` is the number of rows in the largest batch.
         """
-        counts, anchor = RequestCounts.of(reading), self.anchor
+        counts, anchor = _counts(reading), self.anchor
         if anchor is None or at < anchor[0] or counts.has_restarted(anchor[1]) or not counts.ready:
             return self._anchored(at, counts, self.alone)
         if at - anchor[0] <= 0 or (self.samples and at <= self.samples[-1][AT]):
@@ -158,7 +167,7 @@ class AnswerEvidence:
             # A measurement by `halcyon bench` shows nothing about a limit that pods share.
             is_evidence = not is_measured and counts.answered > anchor[1]
             return self._anchored(at, counts, self._alone(at, counts.ready, replica) if is_evidence else self.alone)
-        samples = with_sample(self.samples, at, counts, reading)
+        samples = with_sample(self.samples, at, counts)
         seconds = time_in_pod(samples)
         if seconds is None:
             return self._unanswered(at, samples, anchor, limit_s)

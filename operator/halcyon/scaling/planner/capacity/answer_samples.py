@@ -9,7 +9,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 from halcyon.scaling.frozen import immutable
-from halcyon.scaling.planner.reading import Reading
 
 _MAX_SAMPLES = 96
 """Maximum number of samples. If there are more, every second sample of the older half is dropped."""
@@ -41,34 +40,30 @@ class RequestCounts:
     waiting: float
     inside: float
     """Number of requests in progress or waiting."""
-
-    @classmethod
-    def of(cls, reading: Reading) -> RequestCounts:
-        """Return the counts of a reading. Unknown numbers count as 0."""
-        ready = sum(pod.phase in {"ready", "draining"} for pod in reading.pods)
-        inside, waiting = reading.inflight or 0.0, reading.waiting or 0.0
-        answered = (reading.arrived or 0.0) - (reading.rejected or 0.0) - inside
-        return cls(ready, answered, max(inside - waiting, 0.0), waiting, inside)
+    gpu: float | None
+    """GPU utilisation in percent, summed over the pods."""
+    engine_used: float | None
+    """Share of an engine's request capacity in use."""
+    is_queued: bool
+    """Whether requests are queued in balancers."""
 
     def has_restarted(self, answered: float) -> bool:
         """Return whether fewer requests were answered than in an earlier reading, so the counters have restarted."""
         return self.answered < answered - self.inside - MIN_ANSWERS
 
 
-def _hot(reading: Reading, ready: int) -> int:
+def _hot(counts: RequestCounts) -> int:
     """Return the reason why the pods are full (`HOT`) by the metrics of their GPUs or engines; 0 if they aren't."""
-    if reading.engine_used is not None and reading.engine_used >= _ENGINE_FULL:
+    if counts.engine_used is not None and counts.engine_used >= _ENGINE_FULL:
         return BY_ENGINE
-    return BY_GPU if reading.gpu is not None and reading.gpu >= _GPU_FULL * ready else 0
+    return BY_GPU if counts.gpu is not None and counts.gpu >= _GPU_FULL * counts.ready else 0
 
 
-def with_sample(before: tuple[Sample, ...], at: float, counts: RequestCounts, reading: Reading) -> tuple[Sample, ...]:
+def with_sample(before: tuple[Sample, ...], at: float, counts: RequestCounts) -> tuple[Sample, ...]:
     """Return the samples with that of a reading at the time `at`. The number of answers never falls."""
     answered = max(counts.answered, before[-1][ANSWERED] if before else counts.answered)
-    hot = _hot(reading, counts.ready)
-    return _thinned(
-        (*before, (at, answered, counts.executing, counts.waiting, counts.ready, hot, bool(reading.queued)))
-    )
+    sample = (at, answered, counts.executing, counts.waiting, counts.ready, _hot(counts), counts.is_queued)
+    return _thinned((*before, sample))
 
 
 def _thinned(samples: tuple[Sample, ...]) -> tuple[Sample, ...]:
