@@ -211,7 +211,7 @@ async def test_streams_end_with_the_status_of_their_server(
         assert (reading.requests, reading.errors, reading.broken, reading.inflight) == (1, 0, 0, 0)
 
 
-async def test_an_end_without_a_response_is_in_the_headers_with_their_content_type(servers: list[Triton]) -> None:
+async def test_an_end_without_a_response_is_in_headers_with_content_type(servers: list[Triton]) -> None:
     """Clients in Go require the content type, and all clients the end of the stream in these headers."""
 
     def frames_of(address: str) -> list[tuple[int, int, bytes]]:
