@@ -68,8 +68,10 @@ _IS_STALLED: Final = 'type="Stalled",status="True"'
 _IS_HELD_UP: Final = 'type="Reconciling",reason=~"RolloutBlocked|DeploymentPaused"'
 """Reasons for which a rollout waits for a user before its deadline passes."""
 _FEWER: Final = f"({_models(per_model_metrics.READY)} < {_ON_MODEL} {_models(per_model_metrics.SPEC_REPLICAS)})"
+_IS_LIVE: Final = 'reason!~"Evicted|Other"'
+"""Failures of pods that still exist. Objects of pods that have ended, for example evicted ones, may stay for days."""
 _CANT_START: Final = (
-    f"({_models(per_model_metrics.UNSCHEDULABLE)} > 0\n  or {_ON_MODEL} {_models(per_model_metrics.FAILED)} > 0\n"
+    f"({_models(per_model_metrics.UNSCHEDULABLE)} > 0\n  or {_ON_MODEL} {_models(per_model_metrics.FAILED, _IS_LIVE)} > 0\n"
     f"  or {_ON_MODEL} {_models(per_model_metrics.REPLICAS)} < {_ON_MODEL} {_models(per_model_metrics.SPEC_REPLICAS)})"
 )
 """Query for models of which a server pod is unschedulable, has failed or doesn't exist. Pods that only start are none of these."""

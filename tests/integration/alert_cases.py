@@ -158,8 +158,15 @@ CASES = (
         "16m",
         # Another pod is unschedulable before and after.
         {IS_READY: "1x20", READY: "3x20", EXIST: "4x20", IN_FORCE: "4x20", UNSCHEDULABLE: "1x20"},
-        # A rollout that replaces one pod after another: each pod only starts.
-        {IS_READY: "1x20", READY: "3x20", EXIST: "4x20", IN_FORCE: "4x20", UNSCHEDULABLE: "0x20"}
+        # A rollout that replaces one pod after another: each pod only starts. The object of a pod that was evicted long ago is still there.
+        {
+            IS_READY: "1x20",
+            READY: "3x20",
+            EXIST: "4x20",
+            IN_FORCE: "4x20",
+            UNSCHEDULABLE: "0x20",
+            failed_pods("Evicted"): "1x20",
+        }
         # An evicted pod stays as an object, and its successor is ready.
         | other({IS_READY: "1x20", READY: "2x20", EXIST: "2x20", IN_FORCE: "2x20", failed_pods("Evicted"): "1x20"})
         # No pod of a third model is ready: HalcyonModelNotReady fires.
