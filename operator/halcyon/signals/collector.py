@@ -75,8 +75,8 @@ MAX_CONCURRENT_REVIEWS = 128
 """Maximum number of concurrent token reviews. It keeps many invalid tokens from flooding the API server with
 TokenReviews.
 
-After a restart, an iteration of the event loop takes 0.1 s, and each review takes several iterations. With 16 at once, agents of
-2,000 models would come back at a rate of 30 a second.
+Each review takes several iterations of the event loop. After a restart with thousands of models, an iteration can take 0.1 s. With
+16 reviews at once, 30 agents a second would come back.
 """
 MAX_WAITING = 256
 """Maximum number of agents that wait for a token review. If more agents waited for a slow API server, their reviews would
