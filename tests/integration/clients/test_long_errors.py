@@ -72,7 +72,9 @@ async def outcome(address: str, protocol: str, length: int) -> tuple[str, int]:
 
 
 @pytest.mark.parametrize(
-    ("protocol", "lengths"), [("http", (100, 20_000, 200_000)), ("grpc", (100, 6000, 12_000, 20_000))]
+    # gRPC's clients reject metadata between 8 and 16 KiB at random, also without balancers.
+    ("protocol", "lengths"),
+    [("http", (100, 20_000, 200_000)), ("grpc", (100, 6000, 20_000))],
 )
 async def test_a_long_error_reaches_the_client_as_triton_sends_it(
     servers: list[Triton], protocol: str, lengths: tuple[int, ...]
