@@ -19,7 +19,7 @@ from halcyon.api.spec.parse import parse_batch
 from halcyon.batch import job as objects
 from halcyon.batch import runner_pod, status
 from halcyon.batch.bucket_access import api_keys_refusal, refusal
-from halcyon.batch.job import LABEL, SPEC_ANNOTATION, BatchSite, ServedModel, job_name
+from halcyon.batch.job import LABEL, BatchSite, ServedModel, job_name
 from halcyon.batch.runner_end import RunnerEnd
 from halcyon.batch.runner_pod import POD_TIMEOUT_S
 from halcyon.batch.running_batch import WITHOUT_RUNNER, RunningBatch, final_conditions, remaining
@@ -239,7 +239,7 @@ class BatchController:
             return await self._create(key, batch, spec, desired)
         # Containers of others that end by themselves have done so after `POD_TIMEOUT_S`.
         is_stuck = not end.has_failed and end.kept_s(self.clock.wall()) >= POD_TIMEOUT_S
-        if is_stuck or _digest(job) != _digest(desired):
+        if is_stuck or objects.spec_digest(job) != objects.spec_digest(desired):
             return await self._replace(key, job)
         if end.has_failed:
             return self._failed(key)
@@ -384,12 +384,6 @@ def _generation(obj: Object) -> int:
 
 def _is_owned(obj: Object, batch: Object) -> bool:
     return any(owner.get("uid") == batch["metadata"]["uid"] for owner in obj["metadata"].get("ownerReferences") or ())
-
-
-def _digest(job: Object) -> str | None:
-    """Return the digest of the spec from which a Job was made; None if the Job doesn't have it."""
-    digest: str | None = job["metadata"].get("annotations", {}).get(SPEC_ANNOTATION)
-    return digest
 
 
 def _conflict(kind: kinds.Kind, name: str) -> Observed:

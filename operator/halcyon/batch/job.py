@@ -134,6 +134,12 @@ def recipe(
     )
 
 
+def spec_digest(job: Object) -> str | None:
+    """Return the digest of the spec from which a Job was made; None if the Job doesn't have it."""
+    digest: str | None = job["metadata"].get("annotations", {}).get(SPEC_ANNOTATION)
+    return digest
+
+
 def job(batch: Object, spec: BatchInferenceSpec, model: ServedModel, site: BatchSite) -> Object:
     """Return the Job with the runner of a BatchInference."""
     buckets = accesses(spec, batch["metadata"]["namespace"], site.downloads, site.policy)

@@ -27,6 +27,8 @@ _TOKEN = re.compile(
     r"""#[^\n]*|(?P<text>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')|[A-Za-z_][\w+-]*|(?P<number>[0-9+.-][\w+.-]*|[^\x00-\x7f])"""
 )
 _BAD_NUMBER = re.compile(r"\+|.*_|-?0[bBoO]|[^\x00-\x7f]")
+_IN_IMAGE = re.compile(r"(\.\./){2,}[^./][^/]*/")
+"""A path relative to a model's folder that leads out of the repository and into a folder."""
 _ESCAPES = "abfnrtvxXuU01234567\\'\"?"
 """Characters that may follow a backslash in a quoted text."""
 
@@ -155,10 +157,10 @@ def _environment_path(config: ModelConfig) -> tuple[str, str]:
 def _environment(config: ModelConfig, folder: ModelFolder, source: Path) -> Iterator[str]:
     """Yield problems of the packed environment of a Python model.
 
-    A path outside the model's folder may be in Triton's image.
+    A folder that is not in the repository may be in Triton's image, for example `../../opt`.
     """
     value, name = _environment_path(config)
-    if not name:
+    if not name or _IN_IMAGE.match(name):
         return
     if value.startswith(_MODEL_DIRECTORY) and name.split("/")[0] == "..":
         inside = folder.path != source and name.count("/") == 1

@@ -90,7 +90,7 @@ def test_agents_of_the_repository_may_create_the_models_files(pod: Pod) -> None:
         f'backend: "own" runtime: "{"a" * 300}"',
         labels(r"labels.txt\000"),
     ],
-    ids=["outside the folder", "a long name", "a long name of a library", "a zero byte"],
+    ids=["in the image", "a long name", "a long name of a library", "a zero byte"],
 )
 def test_unusual_names_of_files_are_accepted(pod: Pod, config: str) -> None:
     pod.put("labels.txt")

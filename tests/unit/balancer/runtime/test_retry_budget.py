@@ -66,11 +66,11 @@ def test_allowed_retries_never_exceed_their_share_of_the_window(steps: list[tupl
 
 def test_sequences_and_streams_are_sent_once_and_their_bodies_are_not_awaited() -> None:
     text = render(PLAN, listen=Listen())
-    waits = [line for line in text.splitlines() if "wait-for-body" in line]
+    waits = [line for line in text.splitlines() if "http-request wait-for-body" in line]
     assert len(waits) == 4
     assert sum("!{ path -m str /inference.GRPCInferenceService/ModelStreamInfer }" in line for line in waits) == 2
     once = render(replace(PLAN, sequences=True), listen=Listen())
-    assert "wait-for-body" not in once
+    assert "http-request wait-for-body" not in once
     assert once.count("  http-request disable-l7-retry\n") >= 4
 
 
