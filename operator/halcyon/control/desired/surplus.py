@@ -1,12 +1,14 @@
 """Objects to delete: those that the accepted spec no longer needs, and ControllerRevisions beyond the newest ten. Pure.
 
 An older ControllerRevision is kept if a pod or a server Deployment has its revision, or if a rollout may return to it.
+An object stays while another that may need it is an orphan. Its adoption may have failed, so this plan doesn't know it.
 """
 
 from __future__ import annotations
 
 from halcyon.api.spec import Spec
 from halcyon.control.desired import network_policies, routing
+from halcyon.control.desired.name_conflicts import orphans
 from halcyon.control.objects import child_names, pods
 from halcyon.control.objects.actuator import Actuator
 from halcyon.control.objects.deployment_status import SlotState
@@ -26,7 +28,10 @@ def surplus(scope: Scope, spec: Spec, rollout: RolloutPlan, actuator: Actuator) 
         objects.append((kinds.HPA, scope.key.name))
     objects += routing.surplus(scope, spec, rollout)
     objects += network_policies.surplus(scope, spec)
+    orphaned = orphans(scope)
     for slot in set(SLOTS) - {allocation.slot for allocation in rollout.slots}:
+        if (kinds.DEPLOYMENT, names.server(scope.key.name, slot)) in orphaned:
+            continue  # its pods receive requests through the slot's Service
         objects += [child for child in child_names.slot_children(scope.key.name, slot) if own(scope, *child)]
     requested = rollout.requested
     used = {pods.revision(pod) for pod in scope.pods} | {SlotState.of(d).revision for d in own_servers(scope).values()}
@@ -34,8 +39,8 @@ def surplus(scope: Scope, spec: Spec, rollout: RolloutPlan, actuator: Actuator) 
     by_age = sorted((r for r in scope.revisions if r.key != requested.key), key=lambda r: r.number, reverse=True)
     unused_revisions = [r for r in by_age[revision.HISTORY_LIMIT - 1 :] if r.key not in used]
     objects += [(kinds.CONTROLLER_REVISION, names.revision(scope.key.name, r.key)) for r in unused_revisions]
-    if unread_revisions(scope):
-        # Delete no ConfigMap: an unreadable revision may need any of them.
+    if unread_revisions(scope) or any(kind is kinds.CONTROLLER_REVISION for kind, _ in orphaned):
+        # Delete no ConfigMap: a revision that is unreadable or not adopted yet may need any of them.
         return objects
     kept = [requested, *(r for r in scope.revisions if r not in unused_revisions)]
     needed = set().union(*(revision.config_maps(r, scope.key.name) for r in kept))

@@ -15,6 +15,7 @@ from halcyon.kube import errors, kinds
 from halcyon.kube.client import Object
 from halcyon.kube.kinds import Key, Kind
 from halcyon.render import names
+from halcyon.render.names import Slot
 from tests.clocks import DrivenClock
 from tests.unit.control.reconcile.reconciled_namespace import Api, Team
 
@@ -347,6 +348,45 @@ async def test_a_rejected_adoption_is_reported_and_no_pod_is_replaced() -> None:
     patched(team).refused = set()
     await reconciled(team)
     assert owners(team) == {"restored"}
+
+
+async def test_no_config_map_of_a_revision_without_an_owner_is_deleted() -> None:
+    team = await restored({}, batching={"maxQueueDelay": "5ms"})
+    (overlay,) = (name for _, name in children(team) if "-overlay-" in name)
+    patched(team).refused = {kinds.CONTROLLER_REVISION}
+    await reconciled(team)
+    # The overlay is adopted. Pods of the present Deployment mount it.
+    assert children(team)[kinds.CONFIG_MAP, overlay]["metadata"]["ownerReferences"][0]["uid"] == "restored"
+
+    patched(team).refused = set()
+    await reconciled(team)
+    assert owners(team) == {"restored"}
+    assert len([name for _, name in children(team) if "-overlay-" in name]) == 2
+
+
+async def test_the_service_of_servers_without_an_owner_is_not_deleted() -> None:
+    team = await restored()
+    await reconciled(team)
+    owned = {"ownerReferences": [names.owner("one", "restored")]}
+    for kind, name, metadata in (
+        (kinds.DEPLOYMENT, "one-a", {"ownerReferences": []}),
+        (kinds.SERVICE, names.slot_service("one", Slot("a")), owned),
+    ):
+        obj = copy.deepcopy(children(team)[kind, name])
+        obj["metadata"] |= {"name": name.removesuffix("a") + "b"}
+        if kind is kinds.DEPLOYMENT:
+            obj["spec"]["selector"] = {"matchLabels": names.selector("one", names.SERVER, Slot("b"))}
+        team.api.objects[kind, "team", obj["metadata"]["name"]] = obj
+        change(team, kind, obj["metadata"]["name"], **metadata)
+    patched(team).refused = {kinds.DEPLOYMENT}
+    await reconciled(team)
+    assert (kinds.SERVICE, "one-server-b") in children(team)
+    assert (kinds.DEPLOYMENT, "one-b") in children(team)
+
+    patched(team).refused = set()
+    await reconciled(team, 6)
+    # Without pods, they are no longer needed.
+    assert not {"one-b", "one-server-b"} & {name for _, name in children(team)}
 
 
 async def test_objects_that_the_spec_no_longer_needs_are_adopted_and_deleted() -> None:
