@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
@@ -42,6 +43,8 @@ class Workers:
         self._moved_at = self.clock.monotonic()
         self._begun = 0
         """Number of reconciles that began in this iteration of the event loop."""
+        self._line: deque[Key] = deque()
+        """Keys whose reconciles wait for their turn, in order."""
         self._results = instruments.counter(operator_metrics.RECONCILES, self.registry)
         self._seconds = instruments.histogram(operator_metrics.RECONCILE, self.registry, buckets=_BUCKETS)
 
@@ -64,17 +67,24 @@ class Workers:
             key = await self.queue.get()
             started_at = self._moved_at = self.clock.monotonic()
             try:
-                await self._take_turn()
+                await self._take_turn(key)
                 await self._reconcile(key)
             finally:
                 self.queue.done(key)
                 self._moved_at = self.clock.monotonic()
                 self._seconds.observe(self._moved_at - started_at)
 
-    async def _take_turn(self) -> None:
-        """Wait until another reconcile may begin in this iteration of the event loop."""
-        while self._begun >= MAX_BEGUN_AT_ONCE:  # noqa: ASYNC110  # ends with this iteration of the loop
-            await asyncio.sleep(0)
+    async def _take_turn(self, key: Key) -> None:
+        """Wait until another reconcile may begin in this iteration of the event loop.
+
+        Without an order, one worker whose reconciles wait for nothing would take all turns, while others keep their keys.
+        """
+        self._line.append(key)
+        try:
+            while self._begun >= MAX_BEGUN_AT_ONCE or self._line[0] != key:  # noqa: ASYNC110  # some iterations at most
+                await asyncio.sleep(0)
+        finally:
+            self._line.remove(key)
         if not self._begun:
             asyncio.get_running_loop().call_soon(self._end_turns)
         self._begun += 1

@@ -140,9 +140,11 @@ class Unwaiting:
     def __init__(self) -> None:
         self.iteration = 0
         self.begun: list[int] = []
+        self.keys: list[Key] = []
 
-    async def reconcile(self, _: Key) -> Result:
+    async def reconcile(self, key: Key) -> Result:
         self.begun.append(self.iteration)
+        self.keys.append(key)
         return Result()
 
 
@@ -159,3 +161,17 @@ async def test_reconciles_after_a_restart_leave_room_for_other_tasks() -> None:
     running.cancel()
     assert len(unwaiting.begun) == 100
     assert max(Counter(unwaiting.begun).values()) <= MAX_BEGUN_AT_ONCE
+
+
+async def test_no_worker_keeps_a_key_while_others_reconcile_later_ones() -> None:
+    queue, unwaiting = WorkQueue(SYSTEM_CLOCK), Unwaiting()
+    workers = Workers(queue, cast("Reconciler", unwaiting), CollectorRegistry(), SYSTEM_CLOCK)
+    keys = [Key("team", f"m{number}") for number in range(100)]
+    for key in keys:
+        queue.add(key)
+    running = asyncio.create_task(workers.run(16))
+    while len(unwaiting.keys) < 100 and unwaiting.iteration < 1000:
+        unwaiting.iteration += 1
+        await asyncio.sleep(0)
+    running.cancel()
+    assert unwaiting.keys == keys
