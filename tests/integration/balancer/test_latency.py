@@ -125,6 +125,16 @@ async def test_failed_answers_are_counted_by_slot_but_not_those_to_wrong_request
     assert read.latency["a"].failed == 0
 
 
+async def test_a_failed_response_with_a_late_body_keeps_its_status(balanced: Balanced) -> None:
+    """HAProxy reads the body of a 500, which shows whether the request was malformed."""
+    await balanced.start(1, answers=500, body_after_s=1.5)
+    await balanced.begin()
+    status, _, body = await http_response(balanced.haproxy.ports.http, "POST", "/v2/models/m/infer")
+    assert (status, b'"who"' in body) == (500, True)
+    read = await balanced.haproxy.runtime.read()
+    assert (read.errors, read.latency["a"].failed) == (0, 1)
+
+
 async def test_a_held_request_waits_in_the_clients_figures_alone(balanced: Balanced) -> None:
     await balanced.begin()
     requests = [asyncio.create_task(http_response(balanced.haproxy.ports.http, "POST", "/v2/models/m/infer"))]

@@ -80,6 +80,8 @@ class Pod:
     """Maximum of `running`."""
     hold: asyncio.Event | None = None
     """If set, requests wait for this event."""
+    body_after_s: float = 0.0
+    """Time between the headers of an HTTP answer to inference and its body."""
     answer_bytes: int = 0
     """Size that answers to inference are filled up to; a request may choose another with the header `answer-bytes`."""
 
@@ -121,10 +123,15 @@ class Pod:
                 status, body = await self._answer(method, target, request, fields)
                 close = fields.get("connection", "").lower() == "close" or version == "HTTP/1.0"
                 sent = "" if method == "HEAD" else body
-                writer.write(
+                answer = (
                     f"HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
-                    f"{'Connection: close' if close else 'X-Pod: ' + self.address}\r\n\r\n{sent}".encode()
+                    f"{'Connection: close' if close else 'X-Pod: ' + self.address}\r\n\r\n"
                 )
+                if self.body_after_s and method == "POST":
+                    writer.write(answer.encode())
+                    answer = ""
+                    await asyncio.sleep(self.body_after_s)
+                writer.write((answer + sent).encode())
                 await writer.drain()
                 if close:
                     return

@@ -82,6 +82,8 @@ _MALFORMED_JSON: Final = (
     "|Unable to (parse|set) [^:]{1,80}: (attempt to access|Shape does not match))"
 )
 """Regular expression for the beginning of Triton's responses to a body that isn't a valid request, as in 2.51."""
+_MALFORMED_JSON_BYTES: Final = 200
+"""Number of bytes at the beginning of a response that suffice for `_MALFORMED_JSON`."""
 _MALFORMED_MESSAGE: Final = "Unable to parse request"
 """gRPC's message for a call whose message isn't a valid protobuf."""
 
@@ -134,7 +136,7 @@ def reject(out: Writer, protocol: Protocol, reason: tuple[int, int, str], condit
     out.add(f"http-request return {response} if {condition}", **values)
 
 
-def client_error_rules(out: Writer, protocol: Protocol) -> None:
+def client_error_rules(out: Writer, protocol: Protocol, *, response_timeout_ms: int) -> None:
     """Add the rules that correct the status of a server's response to a malformed request.
 
     Triton responds to JSON that it can't parse with 500, also if only the number of values doesn't fit the shape, and
@@ -142,7 +144,14 @@ def client_error_rules(out: Writer, protocol: Protocol) -> None:
     They come before the rules that count failed responses.
     """
     if protocol == "http":
-        out.add("http-response wait-for-body time 1s if { status 500 }")
+        # Triton sends these responses with a length, and streams without one. HAProxy sends its own 504 if it waits in vain, so it
+        # waits no shorter than for the response, and never for the end of a stream.
+        condition = "{ status 500 } { res.hdr(content-length) -m found }"
+        out.add(
+            f"http-response wait-for-body time $ms at-least $bytes if {condition}",
+            ms=response_timeout_ms,
+            bytes=_MALFORMED_JSON_BYTES,
+        )
         out.add(f'http-response set-status 400 if {{ status 500 }} {{ res.body -m reg "{_MALFORMED_JSON}" }}')
     else:
         malformed = f'{{ res.hdr(grpc-status) -m str 13 }} {{ res.hdr(grpc-message) -m str "{_MALFORMED_MESSAGE}" }}'
