@@ -14,7 +14,7 @@ import grpc  # type: ignore[import-untyped]  # grpcio has no types
 import pytest
 
 from halcyon.api.documents.balancer_plan import Slot
-from tests.integration.balanced import PLAN, Balanced, endpoint, is_, new_balanced, until
+from tests.integration.balanced import PLAN, Balanced, endpoint, infer, is_, new_balanced, until
 from tests.integration.waiting import PATIENCE
 from tests.unit.balancer.stand_ins import SERVICE, Subprocess
 
@@ -88,6 +88,27 @@ async def test_a_stream_that_ends_by_itself_is_ok_whatever_its_size(balanced: Ba
             assert stream.who == [pod.address] * 5
     reading = await balanced.haproxy.runtime.read()
     assert (reading.broken, reading.errors, reading.requests) == (0, 0, 3)
+
+
+@pytest.mark.parametrize("message", ["a, b", 'of "m", 50 % + %[x], ä, b', ","])
+async def test_a_server_that_rejects_a_stream_has_its_whole_message_sent(balanced: Balanced, message: str) -> None:
+    await balanced.start(code=grpc.StatusCode.FAILED_PRECONDITION, message=message)
+    await balanced.begin(BRIEF)
+    with balanced.threaded_channel() as channel:
+        assert await Stream().run(channel) == ("FAILED_PRECONDITION", message)
+
+
+@pytest.mark.parametrize(
+    ("message", "status"),
+    [("Unable to parse request", "INVALID_ARGUMENT"), ("in ensemble, Unable to parse request", "INTERNAL")],
+)
+async def test_only_triton_s_own_message_makes_a_call_malformed(balanced: Balanced, message: str, status: str) -> None:
+    await balanced.start(code=grpc.StatusCode.INTERNAL, message=message)
+    await balanced.begin(BRIEF)
+    async with balanced.channel as channel:
+        with pytest.raises(grpc.RpcError) as error:
+            await infer(channel)
+    assert (error.value.code().name, error.value.details()) == (status, message)
 
 
 async def test_streams_of_one_channel_are_spread_and_each_stays_at_its_server(balanced: Balanced) -> None:

@@ -61,7 +61,9 @@ class Pod:
     answers: int = 200
     """HTTP status of its answers to requests."""
     code: grpc.StatusCode | None = None
-    """gRPC status of its answers to unary requests; None: OK."""
+    """gRPC status of its answers; None: OK."""
+    message: str = "as the test has it"
+    """Message of these answers."""
     ready: bool = True
     ready_after_s: float = 0.0
     """Time that it takes to answer a readiness probe."""
@@ -206,10 +208,12 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc,unused-ignore]
             size = dict(context.invocation_metadata()).get("answer-bytes")
             answer = await self._pod.infer(method, None if size is None else int(size))
             if self._pod.code is not None:
-                await context.abort(self._pod.code, "as the test has it")
+                await context.abort(self._pod.code, self._pod.message)
             return answer
 
-        async def stream(requests: AsyncIterator[bytes], _context: Any) -> AsyncIterator[bytes]:
+        async def stream(requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
+            if self._pod.code is not None:
+                await context.abort(self._pod.code, self._pod.message)
             async for _ in requests:
                 yield await self._pod.infer(method)
 

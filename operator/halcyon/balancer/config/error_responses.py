@@ -154,7 +154,7 @@ def client_error_rules(out: Writer, protocol: Protocol, *, response_timeout_ms: 
         )
         out.add(f'http-response set-status 400 if {{ status 500 }} {{ res.body -m reg "{_MALFORMED_JSON}" }}')
     else:
-        malformed = f'{{ res.hdr(grpc-status) -m str 13 }} {{ res.hdr(grpc-message) -m str "{_MALFORMED_MESSAGE}" }}'
+        malformed = f'{{ res.hdr(grpc-status) -m str 13 }} {{ res.fhdr(grpc-message) -m str "{_MALFORMED_MESSAGE}" }}'
         out.add(f"http-response set-header grpc-status 3 if {malformed}")
 
 

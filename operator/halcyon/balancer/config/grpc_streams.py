@@ -95,7 +95,7 @@ def response_rules(out: Writer) -> None:
     """
     # HAProxy empties the response before it adds headers.
     out.add(f"http-response set-var(txn.grpc_status) res.hdr(grpc-status) if {_ENDS}")
-    out.add(f"http-response set-var(txn.grpc_message) res.hdr(grpc-message) if {_ENDS}")
+    out.add(f"http-response set-var(txn.grpc_message) res.fhdr(grpc-message) if {_ENDS}")
     response = "http-response return status 200 hdr grpc-status %[var(txn.grpc_status)]"
     message = "hdr grpc-message %[var(txn.grpc_message)]"
     out.add(f"{response} {message} if {_ENDS} {{ var(txn.grpc_message) -m found }}")
