@@ -20,7 +20,7 @@ SEEN: dict[Type, dict[Reason, str]] = {
     Type.READY: {Reason.READY: GOOD, Reason.SCALED_TO_ZERO: GOOD, Reason.UNKNOWN: NOT_READY},
     Type.ACCEPTED: {
         Reason.ACCEPTED: GOOD,
-        **dict.fromkeys(set(REASONS[Type.ACCEPTED]) - {Reason.ACCEPTED}, "HalcyonSpecRejected"),
+        **dict.fromkeys(sorted(set(REASONS[Type.ACCEPTED]) - {Reason.ACCEPTED}), "HalcyonSpecRejected"),
     },
     Type.MODEL_LOADED: {
         Reason.LOADED: GOOD,
@@ -41,7 +41,9 @@ SEEN: dict[Type, dict[Reason, str]] = {
         Reason.SCALED_TO_ZERO: GOOD,
         Reason.PARTIALLY_READY: f"pods may only be starting; {MISSING} counts those that can't",
         **dict.fromkeys(
-            set(REASONS[Type.SERVERS_READY]) - {Reason.SERVERS_READY, Reason.SCALED_TO_ZERO, Reason.PARTIALLY_READY},
+            sorted(
+                set(REASONS[Type.SERVERS_READY]) - {Reason.SERVERS_READY, Reason.SCALED_TO_ZERO, Reason.PARTIALLY_READY}
+            ),
             BY_READY,
         ),
     },
@@ -54,7 +56,7 @@ SEEN: dict[Type, dict[Reason, str]] = {
     },
     Type.ROUTES_ACCEPTED: {
         Reason.ROUTES_ACCEPTED: GOOD,
-        **dict.fromkeys(set(REASONS[Type.ROUTES_ACCEPTED]) - {Reason.ROUTES_ACCEPTED}, ROUTES),
+        **dict.fromkeys(sorted(set(REASONS[Type.ROUTES_ACCEPTED]) - {Reason.ROUTES_ACCEPTED}), ROUTES),
     },
     Type.SCALING_ACTIVE: {
         Reason.SCALING_ACTIVE: GOOD,
