@@ -85,12 +85,11 @@ class Adoption:
             for wave in ([c for c in due if c[0] in _FIRST], [c for c in due if c[0] not in _FIRST]):
                 await self._adopt_all(scope, wave, adopted)
             rejected = ""
-        except errors.Refused as error:
-            rejected = f"objects without an owner can't be adopted: {error}"
-        except (errors.Busy, errors.Unreachable) as error:
-            # The model's other objects are still written, and the status shows the conflict.
+        except (errors.Refused, errors.NotFound, errors.Busy, errors.Unreachable) as error:
+            # The model's other objects are still written, and the status shows the conflict. `NotFound`: an object was just deleted.
             log.warning("cannot adopt objects", extra={"key": str(scope.key), "error": str(error)})
-            rejected = ""
+            is_rejected = isinstance(error, errors.Refused)
+            rejected = f"objects without an owner can't be adopted: {error}" if is_rejected else ""
         finally:
             self._report(scope, adopted)
         due_at |= dict.fromkeys(due, now + (REJECTED_INTERVAL_S if rejected else ADOPTION_INTERVAL_S))

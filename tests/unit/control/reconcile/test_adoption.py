@@ -301,16 +301,17 @@ async def test_an_object_whose_status_changes_meanwhile_is_read_again_and_adopte
     assert owners(team) == {"restored"}
 
 
-async def test_an_unavailable_api_server_delays_no_other_write_of_the_model() -> None:
+@pytest.mark.parametrize("error", [errors.Unreachable("a webhook is down"), errors.NotFound(404, "deleted")], ids=repr)
+async def test_an_adoption_that_fails_delays_no_other_write_of_the_model(error: errors.HalcyonError) -> None:
     team = await restored()
     await reconciled(team)
     change(team, kinds.SERVICE, "one", ownerReferences=[])
     team.ask("one", uid="restored", replicas=3)
 
-    def unavailable() -> None:
-        raise errors.Unreachable("an admission webhook is down")
+    def fail() -> None:
+        raise error
 
-    patched(team).before_patch = unavailable
+    patched(team).before_patch = fail
     await reconciled(team)
     assert team.api.accepted == {"one": "Conflict"}
     assert children(team)[kinds.DEPLOYMENT, "one-a"]["spec"]["replicas"] == 3
@@ -336,12 +337,13 @@ async def test_an_owner_that_is_removed_again_and_again_is_a_conflict_meanwhile(
     assert team.api.accepted == {"one": "Accepted"}
 
 
-async def test_a_rejected_adoption_is_reported_and_no_pod_is_replaced() -> None:
+async def test_a_rejected_adoption_is_reported_and_no_pod_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
     team = await restored()
     patched(team).refused = {kinds.CONTROLLER_REVISION}
     template = copy.deepcopy(children(team)[kinds.DEPLOYMENT, "one-a"]["spec"]["template"])
     await reconciled(team)
     assert team.api.accepted == {"one": "Forbidden"}
+    assert "cannot adopt objects" in caplog.text
     assert kinds.DEPLOYMENT not in patched(team).patched
     assert children(team)[kinds.DEPLOYMENT, "one-a"]["spec"]["template"] == template
 
