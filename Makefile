@@ -53,7 +53,7 @@ lint: bootstrap ## ruff, mypy, import layers, generated files
 format: bootstrap ## format the code
 	@.venv/bin/ruff format -q . && .venv/bin/ruff check -q --fix .
 
-unit: bootstrap ## pure tests, under 30 s
+unit: bootstrap ## pure tests, two minutes on two cores
 	@$(PY) -m tests.parts tests/unit -q
 
 properties: bootstrap ## the unit tests and those of the planner with other drawn examples, and 100 times as many

@@ -27,8 +27,10 @@ _TOKEN = re.compile(
     r"""#[^\n]*|(?P<text>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')|[A-Za-z_][\w+-]*|(?P<number>[0-9+.-][\w+.-]*|[^\x00-\x7f])"""
 )
 _BAD_NUMBER = re.compile(r"\+|.*_|-?0[bBoO]|[^\x00-\x7f]")
-_IN_IMAGE = re.compile(r"(\.\./){2,}[^./][^/]*/")
-"""A path relative to a model's folder that leads out of the repository and into a folder."""
+_IN_IMAGE = re.compile(r"(\.\./){2,}(?!\.\./)[^/]+/")
+"""Pattern of a path relative to a model's folder that leads out of the repository and into a folder."""
+_IN_REPOSITORY = re.compile(r"(\.\./){2,}models/")
+"""Pattern of the beginning of a path that leads out of the repository, which is /models in the pod, and into it again."""
 _ESCAPES = "abfnrtvxXuU01234567\\'\"?"
 """Characters that may follow a backslash in a quoted text."""
 
@@ -151,7 +153,8 @@ def _environment_path(config: ModelConfig) -> tuple[str, str]:
     value = config.parameters[_ENVIRONMENT].string_value if _ENVIRONMENT in config.parameters else ""
     if not value or value.startswith("/") or backend_of(config) != "python":
         return "", ""
-    return value, posixpath.normpath(value.removeprefix(_MODEL_DIRECTORY).lstrip("/"))
+    name = posixpath.normpath(value.removeprefix(_MODEL_DIRECTORY).lstrip("/"))
+    return value, _IN_REPOSITORY.sub("../", name)
 
 
 def _environment(config: ModelConfig, folder: ModelFolder, source: Path) -> Iterator[str]:

@@ -43,12 +43,14 @@ class NewEvent:
     """Type of the event, `Normal` or `Warning`."""
     reason: str
     message: str
+    has_varying_message: bool = False
+    """Whether events of this reason are the same event whatever their message. A webhook may put a time or an id into it."""
 
 
 def status_rejected(error: errors.Refused) -> NewEvent:
     """Return the event for a rejected write of an object's status, which can't report this itself."""
     text = f"the API server rejected the status, so it is out of date; check admission policies and the CRD: {error}"
-    return NewEvent("Warning", "StatusRejected", text)
+    return NewEvent("Warning", "StatusRejected", text, has_varying_message=True)
 
 
 class EventRecorder:
@@ -75,7 +77,7 @@ class EventRecorder:
         """Queue the event unless the same one was recorded within ten minutes; return True if it was queued."""
         meta = resource["metadata"]
         key = Key(meta["namespace"], meta["name"])
-        identity = (meta["uid"], new.reason, new.message)
+        identity = (meta["uid"], new.reason, "" if new.has_varying_message else new.message)
         now = self._clock.monotonic()
         if now - self._recorded_at.get(identity, -QUIET_S) < QUIET_S:
             return False

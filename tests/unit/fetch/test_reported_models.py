@@ -253,6 +253,14 @@ def test_277_environments_beside_the_models_are_in_the_repository(pod: Pod, othe
         assert (pod.repository / "m" / ".." / "env.tar.gz").read_text() == "packed"
 
 
+def test_277_paths_that_return_to_the_repository_are_those_of_files_beside_the_models(pod: Pod) -> None:
+    pod.put("env.tar.gz", "packed")
+    pod.put("m/config.pbtxt", environment("$$TRITON_MODEL_DIRECTORY/../../models/env.tar.gz"))
+    pod.put("m/1/model.py", "code")
+    assert pod.fetch() == 0
+    assert (pod.repository / "m" / ".." / "env.tar.gz").read_text() == "packed"
+
+
 def test_277_environments_beside_a_folder_in_the_source_are_found(pod: Pod) -> None:
     pod.put("team/env.tar.gz", "packed")
     pod.put("team/m/config.pbtxt", environment(SHARED))
@@ -267,6 +275,8 @@ def test_277_environments_beside_a_folder_in_the_source_are_found(pod: Pod) -> N
         (SHARED, "other.tar.gz"),
         ("$$TRITON_MODEL_DIRECTORY/../envs/env.tar.gz", "envs/env.tar.gz"),
         ("$$TRITON_MODEL_DIRECTORY/../../env.tar.gz", "env.tar.gz"),
+        ("$$TRITON_MODEL_DIRECTORY/../../models/env.tar.gz", "other.tar.gz"),
+        ("$$TRITON_MODEL_DIRECTORY/../../models/m/../env.tar.gz", "other.tar.gz"),
         ("$$TRITON_MODEL_DIRECTORY/..", "env.tar.gz"),
         ("$$TRITON_MODEL_DIRECTORY/../m", "env.tar.gz"),
     ],

@@ -9,7 +9,7 @@ import pytest
 
 from halcyon.control.status.events import status_events
 from halcyon.kube import errors
-from halcyon.kube.event_recorder import PENDING, QUIET_S, WRITERS, EventRecorder, NewEvent
+from halcyon.kube.event_recorder import PENDING, QUIET_S, WRITERS, EventRecorder, NewEvent, status_rejected
 from halcyon.kube.kinds import EVENT
 from tests.clocks import DrivenClock
 from tests.unit.control.scope_builders import UID, resource
@@ -145,6 +145,15 @@ def test_an_event_about_a_recreated_object_is_not_a_repetition() -> None:
     first, second, ready = resource(), resource(), NewEvent("Normal", "Ready", "1 of 1 servers are ready")
     second["metadata"]["uid"] = "another"
     assert [recorder.record(obj, ready) for obj in (first, first, second)] == [True, False, True]
+
+
+def test_rejections_of_a_status_with_varying_texts_are_one_event() -> None:
+    clock = Clock()
+    recorder = EventRecorder(MemoryKube(), instance="x", clock=DrivenClock(clock))
+    rejections = [status_rejected(errors.Refused(422, f"denied at {at} by request {at * 7}")) for at in (1, 2, 3)]
+    assert [recorder.record(resource(), new) for new in rejections] == [True, False, False]
+    clock.now += QUIET_S
+    assert recorder.record(resource(), rejections[0])
 
 
 async def test_an_event_fits_the_limit_of_its_message_in_bytes() -> None:
