@@ -253,7 +253,7 @@ def test_277_environments_beside_the_models_are_in_the_repository(pod: Pod, othe
         assert (pod.repository / "m" / ".." / "env.tar.gz").read_text() == "packed"
 
 
-def test_277_paths_that_return_to_the_repository_are_those_of_files_beside_the_models(pod: Pod) -> None:
+def test_277_paths_that_return_to_the_repository_are_found(pod: Pod) -> None:
     pod.put("env.tar.gz", "packed")
     pod.put("m/config.pbtxt", environment("$$TRITON_MODEL_DIRECTORY/../../models/env.tar.gz"))
     pod.put("m/1/model.py", "code")
